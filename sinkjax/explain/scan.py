@@ -7,6 +7,7 @@ queries meet a learned key without a position.) The scan compares tokens with th
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import Statistic, View, abs_max, unit
-from sinkjax.transformer.block import block, rotary, windows
+from sinkjax.runtime.hardware import Hardware
+from sinkjax.transformer.block import block, over_blocks, rotary, windows
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.sink_token import with_sink_token
@@ -89,7 +91,8 @@ def scan(
     if text is None:
         text, lengths = packaged(model)
     text, lengths, _ = check_batch(text, lengths, config)
-    spec = ForwardSpec(config=config, probe=_asked(config), logits=False, precision=precision)
+    on_cpu = Hardware.holding(model.params).kind == "cpu"
+    spec = ForwardSpec(config=config, probe=_asked(config), logits=False, precision=precision, in_place=on_cpu)
     seen = _in_text(model.params, text, lengths, jnp.int32(distance), spec=spec)
     received = np.asarray(seen.pop("received"))
     layer, head = np.nonzero(received > eps)
@@ -193,9 +196,7 @@ def _alone(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Run tokens [N] alone: largest |h| [L, N], cosine with `direction` [L, N], score by `query` [L, N, H]."""
     config, lengths = spec.config, jnp.ones(len(tokens), jnp.int32)
-    spec = ForwardSpec(
-        config=config, probe=Probe(capture=(Capture(Site.KEY, name="key"),)), logits=False, precision=spec.precision
-    )
+    spec = dataclasses.replace(spec, probe=Probe(capture=(Capture(Site.KEY, name="key"),)))
     params = with_sink_token(params, spec)
     h, _ = embed(params, tokens[:, None], lengths, (), spec)
     wide = jnp.promote_types(h.dtype, jnp.float32)
@@ -212,7 +213,7 @@ def _alone(
         cosine = jnp.einsum("Nd,d->N", unit(state), towards, precision="highest")
         return h, (abs_max(state, View(lengths)), cosine, _score(q, turned, config))
 
-    _, found = jax.lax.scan(step, h, (jnp.arange(config.layers), params["layers"], direction, query))
+    _, found = over_blocks(step, h, params["layers"], spec, direction, query)
     largest, cosine, score = found
     return largest, cosine, score
 

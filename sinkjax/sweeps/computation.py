@@ -124,8 +124,10 @@ class Computation:
                     name = header.attributes[IDENTITY].get("attention_impl", UNNAMED)
         config, probe, T = self.model.config, self.spec.probe, self.tokens.shape[1]
         dtype, P = str(dtype_of(self.model.params)), self.spec.past
-        how = chosen(name, config, self.resolved, probe, T, dtype, self.hardware(), past=P)
-        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, attention_impl=how))
+        hardware = self.hardware()
+        how = chosen(name, config, self.resolved, probe, T, dtype, hardware, past=P)
+        spec = dataclasses.replace(self.spec, attention_impl=how, in_place=hardware.kind == "cpu")
+        return dataclasses.replace(self, spec=spec)
 
     def each(self, function: Callable, *inputs: Any) -> Any:
         """Run `shared.each` on these inputs, placed on the devices."""

@@ -282,14 +282,13 @@ class DeviceBytes:
         """Compute the cost of prompts of T positions, with `streams` shared runs kept. weights_edited: whether an edit acts at
         WEIGHTS."""
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards
-        widened = hardware.kind == "cpu" and size < 4  # XLA computes in float32 on a CPU, and converts all blocks at once
-        inner = 4 if widened else size
+        inner = max(size, 4) if hardware.kind == "cpu" else size  # XLA computes in float32 on a CPU
         record = sum(array.size * array.dtype.itemsize for array in record_shapes(config, T, probe, dtype).values())
         stream = streams * config.layers * T * config.width * size
         return cls(
             positions=T,
             weights=count(config) * size // shards,
-            block=block_parameters(config) * inner * (config.layers if widened else 1) // shards,
+            block=block_parameters(config) * inner // shards,
             stream=stream,
             base=stream + 2 * streams * record,  # by layer, and as returned
             record=record,

@@ -24,7 +24,7 @@ from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import data_axes
-from sinkjax.transformer.block import block_step, empty_slots
+from sinkjax.transformer.block import block_step, empty_slots, over_blocks
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.output import Trace, complete
 from sinkjax.transformer.sink_token import with_sink_token
@@ -66,8 +66,8 @@ def baseline(
         after, measured = step(carry, xs)
         return after, (carry[0], measured)
 
-    xs = (jnp.arange(spec.config.layers), params["layers"])
-    (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, spec.probe)), xs)
+    carry = (h, empty_slots(step, params, h, spec.probe))
+    (h, slots), (inputs, layers) = over_blocks(keep_input, carry, params["layers"], spec)
     trace = Trace(before, layers, slots)
     return Base(inputs, trace), complete(params, h, tokens, lengths, edits, trace, spec).record
 

@@ -174,6 +174,26 @@ def block_step(
     return step
 
 
+def over_blocks(step: Callable[..., tuple], carry: Any, blocks: Params, spec: ForwardSpec, *inputs: Any) -> tuple[Any, Any]:
+    """Scan a body over (layer index, parameters of the block, *inputs), all stacked by layer. See `ForwardSpec.in_place`."""
+    layers = jnp.arange(spec.config.layers)
+    if not spec.in_place:
+        return jax.lax.scan(step, carry, (layers, blocks, *inputs), unroll=spec.unroll)
+
+    def sliced(carry: Any, xs: tuple) -> tuple:
+        return step(carry, (xs[0], jax.tree.map(lambda leaf: _in_place(leaf, xs[0]), blocks), *xs[1:]))
+
+    return jax.lax.scan(sliced, carry, (layers, *inputs), unroll=spec.unroll)
+
+
+def _in_place(leaf: jax.Array, layer: jax.Array) -> jax.Array:
+    """Slice one layer of a stack; bfloat16 as integers, behind a barrier, without which all layers would be copied."""
+    if leaf.dtype != jnp.bfloat16:
+        return leaf[layer]
+    leaf, layer = jax.lax.optimization_barrier((leaf, layer))
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(leaf, jnp.uint16)[layer], jnp.bfloat16)
+
+
 def windows(config: Config) -> jax.Array | None:
     """Return the number of most recent keys that a query sees in each layer, int [L]; None if no layer has a window."""
     return None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])

@@ -42,7 +42,7 @@ from sinkjax.model.params import Params, dtype_of
 from sinkjax.model.params import check as check_params
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.hardware import Hardware
-from sinkjax.transformer.block import block_step, empty_slots
+from sinkjax.transformer.block import block_step, empty_slots, over_blocks
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.implementations import AUTO, Derivative, chosen
 from sinkjax.transformer.output import Output, Trace, complete
@@ -125,7 +125,9 @@ def forward(
     params, P = put_in_front(params, past, config, T)
     derivative: Derivative = "any" if _differentiable((params, tokens, resolved)) else "none"
     how = chosen(attention_impl, config, [resolved], probe, T, dtype, hardware, derivative, P)
-    out: Output = run(params, tokens, lengths, resolved, spec=dataclasses.replace(spec, attention_impl=how, past=P))
+    in_place = derivative == "none" and hardware.kind == "cpu"
+    spec = dataclasses.replace(spec, attention_impl=how, past=P, in_place=in_place)
+    out: Output = run(params, tokens, lengths, resolved, spec=spec)
     return out
 
 
@@ -153,6 +155,5 @@ def run(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, 
     step = block_step(spec, lengths, edits, h)
     slots = empty_slots(step, params, h, spec.probe)
     step = jax.checkpoint(step, prevent_cse=spec.unroll) if spec.remat else step
-    xs = (jnp.arange(spec.config.layers), params["layers"])
-    (h, slots), by_layer = jax.lax.scan(step, (h, slots), xs, unroll=spec.unroll)
+    (h, slots), by_layer = over_blocks(step, (h, slots), params["layers"], spec)
     return complete(params, h, tokens, lengths, edits, Trace(before_blocks, by_layer, slots), spec)

@@ -29,6 +29,8 @@ class ForwardSpec:
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
         cache_policy: Which keys stay in `cached.stream`; None keeps all.
         past: How many keys `past.with_past` put in front of the tokens.
+        in_place: Whether the loop slices the parameters of each block itself. On a CPU, `lax.scan` over bfloat16 makes a copy of
+            all blocks in float32. Not for parameters with a gradient, which would be 0.
     """
 
     config: Config
@@ -41,6 +43,7 @@ class ForwardSpec:
     quantisation: Quantisation | None = None
     cache_policy: CachePolicy | None = None
     past: int = 0
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         one_of("precision", self.precision, PRECISIONS)

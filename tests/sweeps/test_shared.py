@@ -16,8 +16,10 @@ from sinkjax import Probe, Site, Statistic
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import SITES
 from sinkjax.edits.term import first_layer
+from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.transformer import block
 from sinkjax.transformer.spec import ForwardSpec
 from tests.edits.cases import DENSE
 from tests.sweeps.cases import (
@@ -150,6 +152,43 @@ def test_a_skipped_block_is_a_branch_that_vmap_leaves_alone(tiny_config, tiny_pa
     assert body.count("cond") == 1
     assert "dot_general" not in body
     assert not {"jit", "pjit"} & {*body}
+
+
+def test_blocks_in_bfloat16_are_sliced_where_they_are(tiny_config):
+    """Not copied to float32, which would need twice their memory before the loop; and no bit of the result changes."""
+    config = replace(tiny_config, layers=24)
+    drawn = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params.init(config, 0))
+    arrays = jnp.asarray(prompts(config)), jnp.asarray(LENGTHS)
+    scanned = ForwardSpec(config=config, probe=Probe(attention_received=True, resid_max=True), logits=False)
+    programs = {
+        spec.in_place: baseline.lower(drawn, *arrays, spec=spec).compile() for spec in (scanned, replace(scanned, in_place=True))
+    }
+    blocks = 4 * sum(leaf.size for leaf in jax.tree.leaves(drawn["layers"]))  # bytes in float32
+    assert programs[False].memory_analysis().temp_size_in_bytes > blocks
+    assert programs[True].memory_analysis().temp_size_in_bytes < blocks / 2
+    one, other = (jax.tree.leaves(program(drawn, *arrays)) for program in programs.values())
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_forward_slices_in_place_on_a_cpu_and_a_gradient_of_the_parameters_does_not(tiny_config, monkeypatch):
+    seen = []
+
+    def watched(step, carry, blocks, spec, *inputs):
+        seen.append(spec.in_place)
+        return block.over_blocks(step, carry, blocks, spec, *inputs)
+
+    monkeypatch.setattr("sinkjax.transformer.forward.over_blocks", watched)
+    config = replace(tiny_config, layers=5)  # which no other test has compiled
+    model, tokens = model_of(config, params.init(config, 0), "bfloat16"), prompts(config)
+
+    def total(weights):
+        return sinkjax.forward(weights, tokens, config).logits.astype("float32").sum()
+
+    total(model.params)
+    slopes = jax.grad(total)(model.params)
+    assert seen == [True, False]
+    assert all(jnp.any(leaf != 0) for leaf in jax.tree.leaves(slopes["layers"]))
 
 
 def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_params):
