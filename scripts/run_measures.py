@@ -49,7 +49,7 @@ def values(entries: Sequence[Entry], measure: Measure) -> list[float]:
 
 def shown(taken: Sequence[float], measure: Measure) -> str:
     """A mean, with its interval from the number of seeds on that the plan judges, unless both ends print as the mean."""
-    scale, unit, form = (100, "%", "z.0f") if measure.share else (1, "", ".3g")
+    scale, unit, form = (100, "%", "z.0f") if measure.share else (1, "", "#.3g")
     mean, found = f"{scale * float(np.mean(taken)):{form}}", intervals.interval(taken)
     if len(taken) < SEEDS or found.low is None or found.high is None:
         return f"{mean}{unit}"
