@@ -82,7 +82,7 @@ def test_a_run_with_the_best_settings_may_be_of_another_row(script, kept):
 
 def test_a_diverged_run_is_counted_and_has_no_number(script):
     runs = [entry(0), entry(1), entry(2, outcome="diverged", attention=0.9)]
-    assert script["cell"](runs, script["ATTENTION"]) == "0.3 (1 diverged)"
+    assert script["cell"](runs, script["ATTENTION"]) == "0.300 (1 diverged)"
     assert script["cell"](runs[2:], script["ATTENTION"]) == "(1 diverged)"
     assert script["cell"]([], script["ATTENTION"]) == "-"
 
