@@ -41,12 +41,18 @@ def fingerprints(params: Params) -> Params:
         pieces = {1: 1, 2: math.gcd(leaf.shape[axis], 32)}.get(leaf.ndim, len(leaf))
         size = leaf.shape[axis] // pieces
 
+        def cut(leaf: jax.Array, number: jax.Array) -> jax.Array:
+            integers = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+            return jax.lax.dynamic_slice_in_dim(integers, number * size, size, axis)
+
+        def cut_in_place(leaf: jax.Array, number: jax.Array) -> jax.Array:
+            return cut(*jax.lax.optimization_barrier((leaf, number)))  # or XLA copies all integers before the loop
+
         def add(number: jax.Array, total: jax.Array) -> jax.Array:
-            piece = jax.lax.dynamic_slice_in_dim(leaf, number * size, size, axis)
-            bits = jax.lax.bitcast_convert_type(piece, f"uint{8 * leaf.dtype.itemsize}")
+            bits = jax.lax.platform_dependent(leaf, number, cpu=cut_in_place, default=cut)
             words = bits.astype(jnp.uint32) ^ (bits >> (bits.dtype.itemsize * 4)).astype(jnp.uint32)
             for along in range(leaf.ndim):
-                place = jax.lax.broadcasted_iota(jnp.uint32, piece.shape, along)
+                place = jax.lax.broadcasted_iota(jnp.uint32, bits.shape, along)
                 words = (words ^ (place + jnp.uint32(number * size) if along == axis else place)) * jnp.uint32(0x9E3779B1)
                 words ^= words >> 15
             return total + words.sum(dtype=jnp.uint32)

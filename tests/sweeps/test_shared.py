@@ -17,6 +17,7 @@ from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import SITES
 from sinkjax.edits.term import first_layer
 from sinkjax.model import params
+from sinkjax.model.fingerprint import fingerprints
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer import block
@@ -169,6 +170,12 @@ def test_blocks_in_bfloat16_are_sliced_where_they_are(tiny_config):
     one, other = (jax.tree.leaves(program(drawn, *arrays)) for program in programs.values())
     for left, right in zip(one, other, strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_a_fingerprint_of_bfloat16_copies_no_leaf(tiny_config):
+    drawn = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params.init(replace(tiny_config, layers=24), 0))
+    largest = 4 * max(leaf.size for leaf in jax.tree.leaves(drawn))  # bytes in float32
+    assert fingerprints.lower(drawn).compile().memory_analysis().temp_size_in_bytes < largest / 2
 
 
 def test_a_forward_slices_in_place_on_a_cpu_and_a_gradient_of_the_parameters_does_not(tiny_config, monkeypatch):
