@@ -52,16 +52,20 @@ def gain(entry: Entry) -> float:
 
 def right(entry: Entry) -> float:
     """Share of 64 isolated tokens whose sink the scan predicts."""
-    counts = entry["card"]["bos"]["token by token"]["predicted and measured, predicted only, measured only, neither"]
-    return float((counts[0] + counts[3]) / sum(counts))
+    both, predicted, measured, neither = token_by_token(entry)
+    return (both + neither) / (both + predicted + measured + neither)
 
 
 def counted(entry: Entry) -> str:
     """How many of 64 isolated tokens the scan predicts to become a sink, and how many do."""
-    both, predicted, measured, _ = entry["card"]["bos"]["token by token"][
-        "predicted and measured, predicted only, measured only, neither"
-    ]
+    both, predicted, measured, _ = token_by_token(entry)
     return f"{both + predicted} predicted, {both + measured} measured"
+
+
+def token_by_token(entry: Entry) -> list[int]:
+    """How many of 64 isolated tokens are predicted and measured to sink, predicted only, measured only, and neither."""
+    found: list[int] = entry["card"]["bos"]["token by token"]["predicted and measured, predicted only, measured only, neither"]
+    return found
 
 
 def side(entry: Entry) -> str:

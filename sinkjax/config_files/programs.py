@@ -73,12 +73,11 @@ def place_of(error: Exception) -> str:
         error: Any error.
 
     Returns:
-        The program, the last line of it that was reached, and the error; "" if the error came from no program.
+        The program, its line that failed, and the error; "" if code below the program failed, whose traceback may be needed.
     """
-    steps = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(file, line) for file, line in steps if file in _ran]
-    if not own:
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
+    if file not in _ran:
         return ""
-    file, line = own[-1]
     said = " ".join("".join(traceback.TracebackException.from_exception(error).format_exception_only()).split())
     return f"{file}, line {line}: {said}"

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.model.ops import bits_in_place
 from sinkjax.model.params import Params
 
 
@@ -42,11 +43,12 @@ def fingerprints(params: Params) -> Params:
         size = leaf.shape[axis] // pieces
 
         def cut(leaf: jax.Array, number: jax.Array) -> jax.Array:
-            integers = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
-            return jax.lax.dynamic_slice_in_dim(integers, number * size, size, axis)
+            piece = jax.lax.dynamic_slice_in_dim(leaf, number * size, size, axis)
+            return jax.lax.bitcast_convert_type(piece, f"uint{8 * leaf.dtype.itemsize}")
 
         def cut_in_place(leaf: jax.Array, number: jax.Array) -> jax.Array:
-            return cut(*jax.lax.optimization_barrier((leaf, number)))  # or XLA copies all integers before the loop
+            bits, number = bits_in_place(leaf, number)
+            return jax.lax.dynamic_slice_in_dim(bits, number * size, size, axis)
 
         def add(number: jax.Array, total: jax.Array) -> jax.Array:
             bits = jax.lax.platform_dependent(leaf, number, cpu=cut_in_place, default=cut)

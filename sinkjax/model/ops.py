@@ -183,6 +183,15 @@ def _(precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.A
     return _mix(weights, v, precision), _plain_mix(d_weights, v, precision) + _transposed(by_dim_BKDR)
 
 
+def bits_in_place(x: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the bits of an array as unsigned integers, and an index, for a slice that is taken inside a loop on a CPU.
+
+    XLA on a CPU cannot slice bfloat16: before the loop it would copy all of it to float32, or all integers without the barrier.
+    """
+    x, index = jax.lax.optimization_barrier((x, index))
+    return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}"), index
+
+
 def _transposed(x: jax.Array) -> jax.Array:
     """Exchange the last two axes, as a copy before any product; the derivative copies too."""
     return jax.lax.optimization_barrier(jnp.swapaxes(jax.lax.optimization_barrier(x), -1, -2))

@@ -21,7 +21,7 @@ from sinkjax.model import experts, rope
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
 from sinkjax.model.norms import normed_heads, normed_late
-from sinkjax.model.ops import add_bias, project, whole_matrix
+from sinkjax.model.ops import add_bias, bits_in_place, project, whole_matrix
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.model.xielu import XIELU
@@ -187,11 +187,11 @@ def over_blocks(step: Callable[..., tuple], carry: Any, blocks: Params, spec: Fo
 
 
 def _in_place(leaf: jax.Array, layer: jax.Array) -> jax.Array:
-    """Slice one layer of a stack; bfloat16 as integers, behind a barrier, without which all layers would be copied."""
+    """Slice one layer of a stack, without a copy of the others in float32."""
     if leaf.dtype != jnp.bfloat16:
         return leaf[layer]
-    leaf, layer = jax.lax.optimization_barrier((leaf, layer))
-    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(leaf, jnp.uint16)[layer], jnp.bfloat16)
+    bits, layer = bits_in_place(leaf, layer)
+    return jax.lax.bitcast_convert_type(bits[layer], jnp.bfloat16)
 
 
 def windows(config: Config) -> jax.Array | None:

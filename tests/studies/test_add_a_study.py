@@ -70,12 +70,10 @@ def test_a_mistake_in_a_study_is_told_in_one_line_with_its_place(example, was, n
     wrong.unlink()
 
 
-def test_an_error_of_sinkjax_itself_keeps_its_traceback(monkeypatch):
-    from sinkjax.cli import verbs
-
-    monkeypatch.setattr(verbs, "carry_out", lambda arguments: 1 / 0)
+def test_an_error_of_sinkjax_itself_keeps_its_traceback_also_below_a_study(example, monkeypatch):
+    monkeypatch.setattr("sinkjax.lab.trace.Lab.claim", lambda *arguments, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        cli.main(["models"])
+        cli.main(["plan", *arguments(example)])
 
 
 def test_the_measure_of_the_page_is_one():
