@@ -7,6 +7,7 @@ suffixes: N vectors, V vocabulary, d width, H query heads, K key-value heads, D 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from sinkjax.model.params import Params
 from sinkjax.transformer.block import reading, vectors
 
 BLOCK = 4096  # vectors whose keys are in memory at the same time
+COLUMNS = 256  # dims whose mean is taken at the same time
 LEAVES = ("attn_norm", "q", "k")  # the norm and the projections, and prefixes of their biases, norms, ...
 
 
@@ -38,9 +40,15 @@ def averaged(model: Model, bos: int, special: bool) -> NDArray[np.bool_]:
     return found
 
 
-@jax.jit
-def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
+def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: NDArray[np.bool_]) -> jax.Array:
     """Return the embedding of BOS and the mean of the chosen rows, at least in float32: [2, d]."""
+    size = embed_Vd.shape[1] if embed_Vd.dtype.itemsize > 2 else COLUMNS  # XLA on a CPU would copy all of bfloat16 to float32
+    parts = (embed_Vd[:, first : first + size] for first in range(0, embed_Vd.shape[1], size))
+    return jnp.concatenate([jax.block_until_ready(_bos_and_mean(part, bos, rows_V)) for part in parts], axis=1)
+
+
+@jax.jit
+def _bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
     wide = embed_Vd.astype(jnp.promote_types(embed_Vd.dtype, jnp.float32))
     return jnp.stack([wide[bos], jnp.where(rows_V[:, None], wide, 0).sum(axis=0) / rows_V.sum()])
 
@@ -56,14 +64,20 @@ def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array,
     return q_NHD, k_NKD
 
 
-@partial(jax.jit, static_argnames="config")
-def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config) -> dict[str, jax.Array]:
+def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config) -> dict[str, NDArray[Any]]:
     """Return the norms of vectors' keys, and their cosines with a query, by both conventions for grouped keys: float [N] each.
 
     key_norm: of the K heads joined; repeated to query heads it is sqrt(H / K) times as large. cosine_kv: the query heads of a
     group are averaged, and the K heads joined. cosine_repeated: the keys are repeated, and the H heads joined. cosine_heads: the
     mean over query heads of the cosine of each with its key. Only a block of keys exists at one time.
     """
+    blocks = (x_Nd[first : first + BLOCK] for first in range(0, len(x_Nd), BLOCK))
+    found = [jax.device_get(_against(params, block, query_HD, config)) for block in blocks]
+    return {name: np.concatenate([block[name] for block in found]) for name in found[0]}
+
+
+@partial(jax.jit, static_argnames="config")
+def _against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config) -> dict[str, jax.Array]:
     group = config.group
 
     def one(x_d: jax.Array) -> dict[str, jax.Array]:
@@ -76,8 +90,7 @@ def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config
             "cosine_heads": cosine(query_HD, repeated_HD).mean(),
         }
 
-    found: dict[str, jax.Array] = jax.lax.map(lambda x_d: one(x_d.astype(query_HD.dtype)), x_Nd, batch_size=BLOCK)
-    return found
+    return jax.vmap(one)(x_Nd.astype(query_HD.dtype))
 
 
 def cosine(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
@@ -96,8 +95,8 @@ def first_keys(settings: OnText, special: bool, model: Model, batch: Batch) -> x
     params, rows = model.params, first_block.averaged(model, token, special)
     pair = first_block.bos_and_mean(params["embed"], token, rows)
     (_, query), keys = first_block.project(params, pair, model.config)
-    both, every = (jax.device_get(first_block.against(params, x, query, model.config)) for x in (pair, params["embed"]))
-    variables = {name: ("vector", values) for name, values in both.items()}
+    both, every = (first_block.against(params, x, query, model.config) for x in (pair, params["embed"]))
+    variables: dict[str, tuple[str, NDArray[Any]]] = {name: ("vector", values) for name, values in both.items()}
     variables |= {f"token_{name}": ("token", values) for name, values in every.items()}
     variables |= {"ordinary": ("token", first_block.tokens(model)), "averaged": ("token", rows)}
     heads = np.asarray(first_block.cosine(query, keys.repeat(model.config.group, axis=1)))
