@@ -305,8 +305,9 @@ def test_they_are_not_planned_or_continued_without_it(command, forgotten, capsys
 
 
 def test_another_study_than_that_of_the_results_is_refused(forgotten, tmp_path, capsys):
-    other = tmp_path / "other.py"
-    other.write_text((forgotten / "study.py").read_text().replace('lab.sweep("lowered"', 'lab.sweep("raised"'))
+    other, text = tmp_path / "other.py", (forgotten / "study.py").read_text()
+    (named,) = re.findall(r'lab\.sweep\(\s*(".*?")', text)
+    other.write_text(text.replace(named, '"raised"'))
     assert cli.main(["report", str(forgotten), "--study", str(other)]) == 2
     assert "raised" in capsys.readouterr().err
 
