@@ -34,8 +34,9 @@ from sinkjax.edits.site import SITES
 from sinkjax.lab.settings import OnText, Trains
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
+from sinkjax.studies.choice import choose
 from sinkjax.studies.config import All, AllTrained, Series
-from sinkjax.studies.registry import choose, declared, find
+from sinkjax.studies.registry import declared, find
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"

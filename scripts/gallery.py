@@ -18,7 +18,7 @@ from pathlib import Path
 from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies import run
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DPI = 72  # of figures 9 inches wide

@@ -29,9 +29,9 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.work import TEXT, Batch
 from sinkjax.papers.kiya.predictions import HALF, SHARE, predict, predictions
+from sinkjax.studies.choice import by_name, choose, claim
 from sinkjax.studies.folder import SUMMARY, RunValues, open_store, store_path
 from sinkjax.studies.inputs import prompts
-from sinkjax.studies.registry import by_name, choose, claim
 from sinkjax.sweeps.computation import prompts_identity
 
 STUDY = "kiya/predictions"

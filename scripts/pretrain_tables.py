@@ -34,7 +34,8 @@ from sinkjax.papers.pretrain._outcomes import by_shares
 from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.section import Section
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.registry import choose, documented, find
+from sinkjax.studies.choice import choose
+from sinkjax.studies.registry import documented, find
 from sinkjax.studies.run import section_of
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED

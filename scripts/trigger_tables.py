@@ -18,7 +18,7 @@ from named import DATA, DOCS
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
 from sinkjax.studies import run, suite
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 
 
 def main() -> None:

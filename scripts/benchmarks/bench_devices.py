@@ -20,7 +20,8 @@ from sinkjax.edits.edit import resolve
 from sinkjax.lab.parts import specs
 from sinkjax.report.markdown import table as markdown
 from sinkjax.runtime.hardware import Hardware
-from sinkjax.studies.registry import choose, find
+from sinkjax.studies.choice import choose
+from sinkjax.studies.registry import find
 from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved
 from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.sharing import origins, worth

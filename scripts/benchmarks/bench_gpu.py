@@ -345,7 +345,7 @@ def study_run(quick: bool) -> Found:
     import sinkjax
     from sinkjax.config_files import documents
     from sinkjax.runtime.backend import start_jax
-    from sinkjax.studies.registry import choose
+    from sinkjax.studies.choice import choose
     from sinkjax.studies.run import carry_out
 
     start_jax("auto", "bfloat16")

@@ -26,8 +26,8 @@ from bench_peers.worker import ROOT
 from measured import Number, as_number
 
 from sinkjax.report.markdown import table as markdown
+from sinkjax.studies.choice import choose
 from sinkjax.studies.plan import block_seconds, study_bytes
-from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 
 KEPT = ROOT / ".cache" / "bench_studies"

@@ -25,7 +25,8 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.folding import folded
-from sinkjax.studies.registry import SERIES, Chosen, as_series, by_name
+from sinkjax.studies.choice import Chosen, as_series, by_name
+from sinkjax.studies.registry import SERIES
 
 C = TypeVar("C")
 

@@ -17,7 +17,8 @@ from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.progress import say
-from sinkjax.studies.registry import SERIES, STORE_SUFFIX, choose
+from sinkjax.studies.choice import STORE_SUFFIX, choose
+from sinkjax.studies.registry import SERIES
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.studies.registry import SERIES, as_series, trains
+from sinkjax.studies.choice import as_series
+from sinkjax.studies.registry import SERIES, trains
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Report

@@ -28,7 +28,7 @@ from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime import extras
 from sinkjax.studies import folder as results
-from sinkjax.studies.registry import STORE_SUFFIX
+from sinkjax.studies.choice import STORE_SUFFIX
 from sinkjax.studies.sweep_file import SHOWN, measures_of
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.facts import TRAINED_WITH, bos_warning
 from sinkjax.lab.premises import CHAT
 from sinkjax.lab.work import Batch, Inputs
-from sinkjax.studies.registry import SIZES, Chosen
+from sinkjax.studies.choice import SIZES, Chosen
 
 FIRST_TOKENS = 4
 TEXTS = {"text": passages, "joined": joined}

@@ -37,8 +37,9 @@ from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
+from sinkjax.studies.choice import SIZES, STORE_SUFFIX, Chosen, choose, claim, uses_own_text
 from sinkjax.studies.inputs import announced, fit, of_chat, prompts
-from sinkjax.studies.registry import LISTED, SIZES, STORE_SUFFIX, Chosen, choose, claim, config_type, uses_own_text
+from sinkjax.studies.registry import LISTED, config_type
 from sinkjax.studies.sweep_file import SHOWN
 from sinkjax.studies.sweep_file import Settings as Listed
 from sinkjax.studies.training import stores_of, train_all

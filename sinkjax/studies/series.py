@@ -30,8 +30,9 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
+from sinkjax.studies.choice import SIZES, Chosen, by_name, choose, claim
 from sinkjax.studies.config import Series
-from sinkjax.studies.registry import SIZES, Chosen, Own, by_name, choose, claim, config_type
+from sinkjax.studies.registry import Own, config_type
 from sinkjax.studies.suite import REFUSED, refusals
 
 MEASURES, EDITS = 2, 5  # in the figure of all checkpoints

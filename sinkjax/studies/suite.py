@@ -20,8 +20,9 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
+from sinkjax.studies.choice import SIZES, Chosen, by_name, choose, claim
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import LISTED, SIZES, Chosen, by_name, choose, claim, config_type, documented, studies, trains
+from sinkjax.studies.registry import LISTED, config_type, documented, studies, trains
 
 REFUSED = "refused.yaml"
 

@@ -17,7 +17,7 @@ from sinkjax.runtime import processes
 from sinkjax.runtime.progress import duration
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import holds, write_whole
-from sinkjax.studies.registry import Chosen
+from sinkjax.studies.choice import Chosen
 from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, SUMMARY, read, step_cost
 from sinkjax.train.runs import table

@@ -18,7 +18,8 @@ from sinkjax.model import params
 from sinkjax.model.rotary import Llama3Scaling
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.studies import run
-from sinkjax.studies.registry import Chosen, find
+from sinkjax.studies.choice import Chosen
+from sinkjax.studies.registry import find
 from tests.studies.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9

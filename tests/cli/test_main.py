@@ -22,7 +22,7 @@ from sinkjax.runtime import backend
 from sinkjax.runtime.interruption import Interrupted
 from sinkjax.runtime.progress import duration
 from sinkjax.studies import run
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 from sinkjax.transformer import implementations
 from tests.checkpoints.test_native import drawn
 from tests.studies.tiny import write_both, write_model

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import Chosen, choose, find, read
+from sinkjax.studies.choice import Chosen, choose, read
+from sinkjax.studies.registry import find
 from sinkjax.studies.sweep_file import Settings as Listed
 from sinkjax.tasks.language_model.config import Pretrain
 

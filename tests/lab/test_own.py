@@ -12,8 +12,8 @@ import pytest
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies.choice import choose
 from sinkjax.studies.folder import RunValues, open_store
-from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 from tests.studies.tiny import write_both
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 from tests.checkpoints import files as sound
 from tests.studies.tiny import write_model, write_text
 

@@ -12,7 +12,7 @@ import pytest
 
 from sinkjax.config_files.files import shipped
 from sinkjax.studies import run
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "gallery.py"

@@ -16,7 +16,8 @@ import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.trained import specs
-from sinkjax.studies.registry import choose, open_own
+from sinkjax.studies.choice import choose
+from sinkjax.studies.registry import open_own
 from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"

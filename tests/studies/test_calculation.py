@@ -22,7 +22,7 @@ from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.work import Batch
 from sinkjax.studies import registry, run
 from sinkjax.studies.calculation import holds, write_whole
-from sinkjax.studies.registry import Chosen
+from sinkjax.studies.choice import Chosen
 from tests.studies.tiny import write_both
 
 

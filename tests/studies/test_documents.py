@@ -22,9 +22,9 @@ from sinkjax.lab.results import summary
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.work import Inputs
 from sinkjax.studies.assemble import standard_notes
+from sinkjax.studies.choice import Chosen
 from sinkjax.studies.config import All
 from sinkjax.studies.inputs import prompts
-from sinkjax.studies.registry import Chosen
 from tests.studies.planted import SWEEP, planted_sweep
 from tests.studies.tiny import write_model, write_text
 

@@ -10,7 +10,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 from tests.studies.tiny import SENTENCE, write_model
 
 SIZES = (20, 25, 30, 40)  # bytes, which are tokens

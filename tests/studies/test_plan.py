@@ -11,8 +11,8 @@ from sinkjax.lab.views import TEXTS
 from sinkjax.lab.work import Calculation
 from sinkjax.model import params
 from sinkjax.studies import plan
+from sinkjax.studies.choice import choose
 from sinkjax.studies.plan import LIBRARIES, PAGE, PROGRAM, VOCABULARY_ENTRY, block_rate, block_seconds, process_bytes
-from sinkjax.studies.registry import choose
 from sinkjax.studies.run import work
 from sinkjax.transformer.cost import block_flops
 

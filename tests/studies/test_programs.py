@@ -19,9 +19,10 @@ from sinkjax.cli import main as cli
 from sinkjax.config_files import documents, programs
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing, Section
+from sinkjax.studies.choice import choose
 from sinkjax.studies.config import Series
 from sinkjax.studies.folder import store_path, write_results
-from sinkjax.studies.registry import choose, config_type
+from sinkjax.studies.registry import config_type
 from tests.packaging.test_imports import MODULES
 from tests.studies.test_add_a_study import OPTIONS, example
 

@@ -9,7 +9,8 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import choose, config_type, declared, documented
+from sinkjax.studies.choice import choose
+from sinkjax.studies.registry import config_type, declared, documented
 from sinkjax.studies.run import work
 from tests.studies.tiny import study, write_both
 

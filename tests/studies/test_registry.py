@@ -17,7 +17,8 @@ from sinkjax.lab.settings import OnText
 from sinkjax.lab.trained import specs
 from sinkjax.runtime.resources import config_path
 from sinkjax.studies import sweep_file
-from sinkjax.studies.registry import Chosen, choose, config_type, declared, documented, find, program, studies, title_of, trains
+from sinkjax.studies.choice import Chosen, choose
+from sinkjax.studies.registry import config_type, declared, documented, find, program, studies, title_of, trains
 
 Mask = find("kiya/mask").settings
 

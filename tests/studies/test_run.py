@@ -19,7 +19,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.lab.parts import NOOP_SERIES
 from sinkjax.report.table import number
 from sinkjax.studies import run
-from sinkjax.studies.registry import choose
+from sinkjax.studies.choice import choose
 from tests.studies.tiny import mask, streaming, study, write_both
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")

@@ -18,8 +18,8 @@ from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies import run, series
+from sinkjax.studies.choice import Chosen, as_series, choose
 from sinkjax.studies.config import Series
-from sinkjax.studies.registry import Chosen, as_series, choose
 from tests.studies.tiny import study, write_both
 
 SMALL = {"prompts": 3, "length": 12, "bos": "none", "split": "confirm"}

@@ -18,7 +18,8 @@ from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.model.rotary import QueryGrowth, Rope
-from sinkjax.studies.registry import choose, find, studies, trains
+from sinkjax.studies.choice import choose
+from sinkjax.studies.registry import find, studies, trains
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),

@@ -25,9 +25,9 @@ from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.trace import Program
-from sinkjax.studies import registry, run, suite
+from sinkjax.studies import choice, registry, run, suite
+from sinkjax.studies.choice import Chosen, choose
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose
 from tests.studies.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
@@ -210,7 +210,7 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in shipped() if registry.choose(name).suite and registry.choose(name).experiment != registry.SERIES]
+    "name", [name for name in shipped() if choice.choose(name).suite and choice.choose(name).experiment != registry.SERIES]
 )
 def test_a_shipped_suite_holds_every_study_of_its_family(name):
     family, config = name.rpartition("/")[0], choose(name).config

@@ -22,8 +22,8 @@ from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.work import TrainingSpec
 from sinkjax.model.config import Config
 from sinkjax.studies import registry, run, suite, training
+from sinkjax.studies.choice import Chosen, choose
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose
 from sinkjax.sweeps.header import HEADER
 from sinkjax.tasks import Trained
 from tests.train import linear

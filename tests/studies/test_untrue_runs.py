@@ -14,8 +14,9 @@ from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.lab import Measure
 from sinkjax.lab.results import architecture_of, traced
+from sinkjax.studies.choice import choose
 from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import choose, find, program, register
+from sinkjax.studies.registry import find, program, register
 from sinkjax.studies.run import work
 from tests.studies.tiny import write_model, write_text
 

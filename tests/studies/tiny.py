@@ -13,7 +13,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from sinkjax.config_files import documents
 from sinkjax.lab import premises
-from sinkjax.studies.registry import Chosen, config_type
+from sinkjax.studies.choice import Chosen
+from sinkjax.studies.registry import config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
 LAYERS = 3

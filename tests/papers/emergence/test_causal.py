@@ -18,7 +18,8 @@ from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence import _series
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
 from sinkjax.studies import run, training
-from sinkjax.studies.registry import Chosen, choose, find
+from sinkjax.studies.choice import Chosen, choose
+from sinkjax.studies.registry import find
 from sinkjax.tasks import load_runs
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000, "batch": 4}

@@ -10,8 +10,9 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya import figures
 from sinkjax.papers.kiya._first_keys import BOS, MEAN
 from sinkjax.studies import suite
+from sinkjax.studies.choice import choose
 from sinkjax.studies.config import All
-from sinkjax.studies.registry import choose, program
+from sinkjax.studies.registry import program
 from tests.lab.edited import Conditions
 
 STUDY = program("kiya/figures")

@@ -16,8 +16,9 @@ from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import training
 from sinkjax.studies import suite
+from sinkjax.studies.choice import choose
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import choose, documented, find, program
+from sinkjax.studies.registry import documented, find, program
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
 from sinkjax.train.task import HostDataTask

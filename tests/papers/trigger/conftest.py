@@ -12,7 +12,8 @@ import xarray
 from sinkjax.report.section import Section
 from sinkjax.studies import run
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.registry import Chosen, find
+from sinkjax.studies.choice import Chosen
+from sinkjax.studies.registry import find
 
 
 class Finished(NamedTuple):

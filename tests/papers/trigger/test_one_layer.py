@@ -20,7 +20,8 @@ from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.papers.trigger._task import train
 from sinkjax.studies import run, training
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.registry import Chosen, choose, find
+from sinkjax.studies.choice import Chosen, choose
+from sinkjax.studies.registry import find
 from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds

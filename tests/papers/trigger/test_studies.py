@@ -11,7 +11,8 @@ from sinkjax.papers.trigger import _outcomes as outcomes
 from sinkjax.papers.trigger import assumptions, heads
 from sinkjax.papers.trigger._outcomes import OTHERS
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.registry import choose, find
+from sinkjax.studies.choice import choose
+from sinkjax.studies.registry import find
 from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds, spread
 
