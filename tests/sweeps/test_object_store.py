@@ -59,14 +59,26 @@ def slow(*arguments):
         yield entry
 run.compute = slow
 tokens = prompts(model.config)
+print("ready", flush=True)
+input()
 sinkjax.sweep(model, tokens, test.edits(), lengths=LENGTHS, out=sys.argv[1], progress=False)
 """
 
 
 def begin(*arguments: object) -> subprocess.Popen[str]:
-    """A process that fills a store; it prints each call that it computes."""
-    line = [sys.executable, "-c", SHARE, *map(str, arguments)]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."})
+    """A process that fills a store once it is let go; it prints each call that it computes."""
+    line, pipes = [sys.executable, "-c", SHARE, *map(str, arguments)], ("stdin", "stdout", "stderr")
+    own = {"text": True, "env": os.environ | {"PYTHONPATH": "."}}
+    return subprocess.Popen(line, **dict.fromkeys(pipes, subprocess.PIPE), **own)
+
+
+def let_go(*processes: subprocess.Popen[str]) -> None:
+    """Let processes fill their stores once all are ready, however long a busy machine takes to start them."""
+    for process in processes:
+        assert process.stdout.readline() == "ready\n", process.communicate()
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +92,7 @@ def saved(tiny_config, tiny_params, tmp_path_factory):
     model = model_of(tiny_config, tiny_params)
     sinkjax.save(model, folder / "model")
     process = begin(folder / "alone.zarr", folder / "model", 0)
+    let_go(process)
     said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     alone = xarray.open_zarr(folder / "alone.zarr", consolidated=True).attention_received.load()
@@ -97,7 +110,8 @@ def assert_same(url, alone):
 
 def test_two_processes_share_the_calls_of_one_store(bucket, saved):
     folder, alone = saved
-    both = [begin(f"{bucket}/two.zarr", folder, 0.3) for _ in range(2)]
+    both = [begin(f"{bucket}/two.zarr", folder, 1) for _ in range(2)]
+    let_go(*both)
     said = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert all("computing" in out for out, _ in said)
@@ -107,9 +121,11 @@ def test_two_processes_share_the_calls_of_one_store(bucket, saved):
 def test_what_a_killed_process_had_begun_is_computed_at_once(bucket, saved):
     folder, alone = saved
     first = begin(f"{bucket}/killed.zarr", folder, 30)
+    let_go(first)
     assert "computing" in first.stdout.readline()
     first.kill()
     second = begin(f"{bucket}/killed.zarr", folder, 0)
+    let_go(second)
     said = second.communicate(timeout=120)
     assert second.returncode == 0, said
     assert_same(f"{bucket}/killed.zarr", alone)
