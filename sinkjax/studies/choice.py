@@ -1,4 +1,4 @@
-"""How what a user names becomes a study with its settings: a config, a study's file, results or a store. Imports no JAX."""
+"""A name, file or folder that a user gives, as a study with its settings. This module imports no JAX."""
 
 from __future__ import annotations
 
