@@ -28,7 +28,7 @@ from sinkjax.report.section import Drawing
 
 FEWEST = 3  # minimum points of a line
 POSITIONS = 24  # positions drawn per prompt, so that columns are visible
-LAYERS = "last edited layer (0-based)"
+LAYERS = "layer l (0-based)"
 UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
 wrapped = partial(textwrap.fill, width=30)
