@@ -37,6 +37,7 @@ ROWS = {
 MEASURES = (LOSS, ATTENTION, SINKING)
 ORDER = (PLAIN, "muon", "qk-norm", "sandwich", "sgd", "tanh")  # of the sinks, as the plan predicts it
 UNTUNED = "attention to token 1"
+OURS = {"replicates": "confirmed"}  # the statement is ours, no paper's
 FAR = 3.2  # nats: rows above it have a panel of their own
 Tried = dict[str, dict[str, list[Entry]]]  # runs by row and rate
 
@@ -65,6 +66,8 @@ def numbers(tried: Tried, best: Mapping[str, Sequence[Entry]]) -> dict[str, obje
             for row, own in tried.items()
             for one in MEASURES
         },
+        **{f"best {row}/{one.name}": cell(own, one) for row, own in best.items() for one in MEASURES},
+        "with a sink": sum(share >= SINKS for share in values([entry for entry in best[PLAIN] if entry["card"]], SINKING)),
         **predicted(best),
     }
 
@@ -149,7 +152,7 @@ def judged_table(best: Mapping[str, Sequence[Entry]]) -> str:
     """A line for each row at its best rate, with its word; nothing before every row has all seeds."""
     if not complete(best):
         return ""
-    words = {row: judged(best[row], best[PLAIN]).word for row in ROWS if row != PLAIN}
+    words = {row: OURS.get(word := judged(best[row], best[PLAIN]).word, word) for row in ROWS if row != PLAIN}
     lines = [
         [f"{label}: {rate_of(best[row])}", *(cell(best[row], one) for one in (ATTENTION, LOSS)), words.get(row, "-")]
         for row, label in ROWS.items()

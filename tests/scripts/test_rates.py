@@ -61,7 +61,7 @@ def test_no_word_before_every_row_has_all_seeds(script, kept):
 def test_a_row_is_compared_with_adamw_at_its_own_best_rate(script, kept):
     assert words(script, with_best(script, kept, muon=0.1, sgd=0.5)) == {
         "AdamW: 0.002": "-",
-        "Muon: 0.02": "replicates",
+        "Muon: 0.02": "confirmed",  # the statement is ours
         "SGD with momentum: 0.1": "opposite",
         "sandwich norm: 0.002": "absent",
         "QK-norm: 0.002": "absent",
