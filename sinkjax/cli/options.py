@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from sinkjax.config_files import documents
+from sinkjax.cli import words
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.folding import folded
@@ -96,12 +96,12 @@ def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapp
             if name.replace("_", "-") not in hints:
                 raise unknown("option", f"--{name}", [f"--{known}" for known in hints])
             given.append((name.replace("_", "-"), [value] if equals else []))
-        elif given and (not positionals or documents.takes_more(given[-1][1], hints[given[-1][0]])):
+        elif given and (not positionals or words.takes_more(given[-1][1], hints[given[-1][0]])):
             given[-1][1].append(argument)
         else:
             loose.append(argument)
     for name, values in given:
-        if complaint := documents.misfit(values, hints[name]):
+        if complaint := words.misfit(values, hints[name]):
             raise SinkjaxError(f"--{name} {complaint}")
     refuse(len(loose) > len(positionals), f"unexpected {' '.join(loose[len(positionals) :])!r}: options are written --NAME VALUE")
     missing = [name.upper() for name, needed in [*positionals.items()][len(loose) :] if needed]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, get_type_hints
 
 from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, unknown
 
 LARGEST = 2**31 - 1  # largest int32, because positions, seeds and sizes have 32 bits on a device
 MANY = 1_000_000
@@ -79,6 +79,13 @@ def each_once(config: Any, name: str) -> None:
     listed = getattr(config, name)
     if not listed or len(set(listed)) < len(listed):
         raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
+
+
+def check_keys(given: Iterable[str], allowed: Sequence[str], where: str) -> None:
+    """Errors: a key that is not allowed."""
+    for key in given:
+        if key not in allowed:
+            raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
 
 
 def positions(config: Any, *names: str, plus: int = 0, queries: int = MIN_QUERIES) -> None:

@@ -1,4 +1,4 @@
-"""What a study says besides its sweeps: claims, trainings, figures, and the text of its config file."""
+"""What a study says besides its sweeps: claims, trainings and figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sinkjax.analysis.summary import Row
-from sinkjax.config_files.documents import check_keys, one_line
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Reading, Stored
@@ -103,39 +102,3 @@ def _flat(given: Iterable[Any]) -> Iterator[Any]:
             yield from _flat(one)
         else:
             yield one
-
-
-@dataclass(frozen=True)
-class Statement:
-    """What a claim says: a sentence, and the paper's own number."""
-
-    text: str = ""
-    paper: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Prose:
-    """The text of a study: title, question, notes, and the statement of each claim."""
-
-    title: str = ""
-    question: str = ""
-    notes: tuple[str, ...] = ()
-    claims: Mapping[str, Statement] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any], title: str, what: str) -> Prose:
-        """Read the text of a study from its config file.
-
-        Args:
-            values: The title, question, notes, and claims (name -> statement, or {statement, paper}).
-            title: Title of a study whose file has none.
-            what: The file, for errors.
-        """
-        check_keys(values, ("title", "question", "notes", "claims"), f"{what}: prose")
-        claims = {}
-        for claim, said in (values.get("claims") or {}).items():
-            stated = {"statement": said} if isinstance(said, str) else said
-            check_keys(stated, ("statement", "paper"), f"{what}: prose: {claim}")
-            claims[claim] = Statement(one_line(stated.get("statement", claim)), one_line(stated.get("paper", "")))
-        notes = tuple(map(one_line, values.get("notes", ())))
-        return cls(one_line(values.get("title") or title), one_line(values.get("question", "")), notes, claims)

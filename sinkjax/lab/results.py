@@ -18,13 +18,13 @@ from sinkjax.analysis.finite import lost
 from sinkjax.analysis.judgement import identity, judge, not_applicable
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.analysis.verdicts import Verdict, said
-from sinkjax.config_files.documents import filled
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.claims import Claim, Statement
+from sinkjax.lab.claims import Claim
 from sinkjax.lab.contrasts import Contrast, Parts
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import CONTROLS, DOCUMENTS, Stored
 from sinkjax.lab.parts import ABSENT, Part, parts
+from sinkjax.lab.prose import Statement, filled
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import Sweep
 from sinkjax.model.config import Config

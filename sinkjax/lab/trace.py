@@ -23,12 +23,13 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.baseline import Baseline, Unedited
-from sinkjax.lab.claims import Claim, Figure, Prose, Rows, TrainedModels
+from sinkjax.lab.claims import Claim, Figure, Rows, TrainedModels
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Deferred, Traced
 from sinkjax.lab.places import Case, Place
 from sinkjax.lab.premises import Premise, Test, needs
+from sinkjax.lab.prose import Prose
 from sinkjax.lab.settings import Trains, own_bos
 from sinkjax.lab.views import still_maps
 from sinkjax.lab.work import TEXT, Batch, Calculation, Control, Inputs, Sweep, TrainingSpec, Where

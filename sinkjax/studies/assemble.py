@@ -13,11 +13,11 @@ from sinkjax.analysis.estimates import present, sentence
 from sinkjax.analysis.finite import NON_FINITE, sentences
 from sinkjax.analysis.summary import Row, Table
 from sinkjax.config_files import documents
-from sinkjax.config_files.documents import filled, one_line
 from sinkjax.lab import trained, views
 from sinkjax.lab.facts import TRAINED_WITH, bos_warning, provenance, source
 from sinkjax.lab.numbers import CONTROLS, Stored
 from sinkjax.lab.parts import NOOP, NOOP_SERIES, Part, parts
+from sinkjax.lab.prose import filled, one_line
 from sinkjax.lab.results import exact_rows, featured, summary, traced, verdicts
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.views import MAPS, TEXTS, samples

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import tyro
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import below, each_once
+from sinkjax.config_files.checks import below, check_keys, each_once
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.lab import contrasts, measures
@@ -113,7 +113,7 @@ def _call(node: Any, names: tuple[str, ...], module: object, what: str, sweep: S
     one_of(f"name in {what}:", name, names)
     make: Callable[..., Any] = getattr(module, name)
     hints, arguments = get_type_hints(make), inspect.signature(make).parameters
-    documents.check_keys(given or (), [key for key in arguments if hints[key] is not Sweep], f"{what}: {name}")
+    check_keys(given or (), [key for key in arguments if hints[key] is not Sweep], f"{what}: {name}")
     found: dict[str, Any] = {}
     for key, argument in arguments.items():
         if hints[key] is Sweep:

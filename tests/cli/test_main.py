@@ -335,7 +335,7 @@ def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypat
 
 
 def test_what_only_tyro_refuses_is_one_sentence_too(capsys, monkeypatch):
-    monkeypatch.setattr("sinkjax.config_files.documents.misfit", lambda *_: "")
+    monkeypatch.setattr("sinkjax.cli.words.misfit", lambda *_: "")
     assert "sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
 
 

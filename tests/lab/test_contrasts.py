@@ -38,10 +38,10 @@ from sinkjax.lab import (
     reaches,
     unedited,
 )
-from sinkjax.lab.claims import Prose, Statement
 from sinkjax.lab.contrasts import Parts, compared, recovered
 from sinkjax.lab.edits import cut_links
 from sinkjax.lab.premises import below, exceeds, keys_without_norm, same, unchanged
+from sinkjax.lab.prose import Prose, Statement
 from sinkjax.lab.results import verdicts
 from sinkjax.lab.trace import Program
 from sinkjax.lab.work import Point

@@ -31,8 +31,8 @@ from sinkjax.lab import (
     prefixes,
     sink_rate,
 )
-from sinkjax.lab.claims import Prose
 from sinkjax.lab.figures import own_words, row_label, shared_words
+from sinkjax.lab.prose import Prose
 from sinkjax.lab.trace import Program
 from sinkjax.lab.work import Point
 from sinkjax.papers.kiya.mask import received

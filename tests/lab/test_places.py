@@ -14,9 +14,9 @@ import sinkjax
 from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import ALL, Case, Controlled, Lab, Place, Premise, Sweep, attention_to, each, effect, layer, prefixes, upto
-from sinkjax.lab.claims import Prose
 from sinkjax.lab.edits import cut_links, see_only
 from sinkjax.lab.parts import controls as drawn
+from sinkjax.lab.prose import Prose
 from sinkjax.lab.trace import Program
 from sinkjax.lab.work import Control, Point
 from tests.lab.edited import assert_same, budget

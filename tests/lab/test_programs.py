@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.config_files.documents import filled
+from sinkjax.lab.prose import filled
 from sinkjax.model.positions import Learned
 from sinkjax.studies.registry import declared, program
 

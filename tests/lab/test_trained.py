@@ -13,8 +13,8 @@ import xarray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import Lab, Measure, versus
-from sinkjax.lab.claims import Prose
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.prose import Prose
 from sinkjax.lab.results import traced, verdicts
 from sinkjax.lab.settings import Trains
 from sinkjax.lab.trace import Program

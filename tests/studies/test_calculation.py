@@ -16,7 +16,7 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files import files
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.claims import Prose
+from sinkjax.lab.prose import Prose
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.work import Batch

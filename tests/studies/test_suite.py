@@ -20,9 +20,9 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.lab import Lab, loss
-from sinkjax.lab.claims import Prose, Statement
 from sinkjax.lab.contrasts import Parts
 from sinkjax.lab.numbers import Numbers
+from sinkjax.lab.prose import Prose, Statement
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.trace import Program
 from sinkjax.studies import choice, registry, run, suite

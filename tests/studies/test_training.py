@@ -15,8 +15,8 @@ from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.claims import Prose
 from sinkjax.lab.numbers import Stored
+from sinkjax.lab.prose import Prose
 from sinkjax.lab.settings import Trains
 from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.work import TrainingSpec

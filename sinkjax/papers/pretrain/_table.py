@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.documents import check_keys, one_line
+from sinkjax.config_files.checks import check_keys
 from sinkjax.errors import SinkjaxError, one_of, unknown
-from sinkjax.lab.claims import Prose, Statement, TrainedModels
+from sinkjax.lab.claims import TrainedModels
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
 from sinkjax.lab.premises import Premise
+from sinkjax.lab.prose import Prose, Statement, one_line
 from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.trained import attains, versus
 from sinkjax.papers.pretrain._figures import beside_the_paper, learning_curves, losses_beside
