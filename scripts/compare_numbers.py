@@ -20,7 +20,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.registry import find, studies, trains
 
 TABLES = ("summary.csv", "claims.csv")
@@ -51,7 +51,7 @@ LEFT_OUT = ("sweep",)  # has no edits of its own
 
 def run_small(out: Path, names: list[str]) -> None:
     """Run studies into a folder for each, without pages; a refusal is printed."""
-    intervals.RESAMPLES, run.build = RESAMPLES, run.section_of
+    intervals.RESAMPLES, run.build = RESAMPLES, rebuild.section_of
     for name in names or [name for name in studies() if name not in LEFT_OUT]:
         start = time.monotonic()
         have = set(find(name).settings.__dataclass_fields__)

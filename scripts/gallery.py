@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import run
+from sinkjax.studies import rebuild
 from sinkjax.studies.choice import choose
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -44,7 +44,7 @@ def card(folder: Path, docs: Path) -> Iterator[tuple[str, dict[str, str]]]:
         chosen = choose(str(folder))
         if chosen.suite:  # its studies have folders of their own
             return
-        section = run.section_of(chosen, folder)
+        section = rebuild.section_of(chosen, folder)
     except SinkjaxError as error:
         print(f"{folder}: {error}")
         return

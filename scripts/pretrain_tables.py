@@ -35,8 +35,8 @@ from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.section import Section
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.choice import choose
+from sinkjax.studies.rebuild import section_of
 from sinkjax.studies.registry import documented, find
-from sinkjax.studies.run import section_of
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
 

@@ -17,7 +17,7 @@ from named import DATA, DOCS
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.studies import run, suite
+from sinkjax.studies import rebuild, suite
 from sinkjax.studies.choice import choose
 
 
@@ -42,7 +42,7 @@ def read(folder: Path) -> tuple[Section, ...]:
     """What the finished studies of a folder found. Errors: a folder without any."""
     chosen = choose(str(folder))
     if not chosen.suite:
-        return (run.section_of(chosen, folder),)
+        return (rebuild.section_of(chosen, folder),)
     report = suite.gather(chosen, folder)
     if not report.sections:
         raise SinkjaxError(

@@ -54,13 +54,13 @@ def _rebuild(results: Place, study: str | None) -> None:
         return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.studies import folder, run, series, suite
+    from sinkjax.studies import folder, rebuild, series, suite
 
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
         terminal(several.build(chosen, chosen.folder))
     else:
-        terminal(run.build(chosen, chosen.folder))
+        terminal(rebuild.build(chosen, chosen.folder))
     print(printable(str(chosen.folder / folder.PAGE)))
 
 

@@ -29,7 +29,7 @@ from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.choice import SIZES, Chosen, by_name, choose, claim
 from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Own, config_type
@@ -127,7 +127,7 @@ def build(chosen: Chosen, out: Place) -> Report:
         try:
             folder = place(member, out)
             made = choose(str(folder), chosen.own) if folder.is_dir() else study_on(config, member, chosen.own)
-            sections[member.label] = run.build(made, folder)
+            sections[member.label] = rebuild.build(made, folder)
         except SinkjaxError as error:
             skipped[member.label] = refused.get(member.label, str(error))
     return _write(config, out, sections, skipped)

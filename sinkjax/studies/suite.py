@@ -19,7 +19,7 @@ from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.studies import folder as results
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.choice import SIZES, Chosen, by_name, choose, claim
 from sinkjax.studies.config import All, AllTrained
 from sinkjax.studies.registry import LISTED, config_type, documented, studies, trains
@@ -91,11 +91,11 @@ def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: 
 
 def build(chosen: Chosen, out: Place) -> Report:
     """Rebuild the pages of a suite, and of each study in it that is finished, from their stores."""
-    report = gather(chosen, out, run.build)
+    report = gather(chosen, out, rebuild.build)
     return _write(chosen.config, out, report.sections, report.skipped)
 
 
-def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section] = run.section_of) -> Report:
+def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section] = rebuild.section_of) -> Report:
     """The sections of a suite's finished studies, and why the others have none. section: makes one from its folder."""
     config, sections, skipped, refused = chosen.config, [], dict[str, str](), refusals(out)
     for name in names(config):

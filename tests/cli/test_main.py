@@ -21,7 +21,7 @@ from sinkjax.report.answer import answer
 from sinkjax.runtime import backend
 from sinkjax.runtime.interruption import Interrupted
 from sinkjax.runtime.progress import duration
-from sinkjax.studies import run
+from sinkjax.studies import rebuild
 from sinkjax.studies.choice import choose
 from sinkjax.transformer import implementations
 from tests.checkpoints.test_native import drawn
@@ -152,7 +152,7 @@ def test_a_run_prints_its_answer_its_claims_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
     chosen = choose(str(finished))
-    assert str(answer(run.build(chosen, chosen.folder))) in shown.out.replace("\n", " ")
+    assert str(answer(rebuild.build(chosen, chosen.folder))) in shown.out.replace("\n", " ")
     assert "the claim" in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
     assert shown.err.startswith("platform: cpu")

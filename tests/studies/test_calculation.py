@@ -20,7 +20,7 @@ from sinkjax.lab.prose import Prose
 from sinkjax.lab.settings import OnText
 from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.work import Batch
-from sinkjax.studies import registry, run
+from sinkjax.studies import rebuild, registry, run
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.choice import Chosen
 from tests.studies.tiny import write_both
@@ -83,7 +83,7 @@ def test_a_calculation_that_gives_other_variables_is_refused_and_nothing_is_stor
 def test_the_store_of_a_version_with_other_variables_is_refused_by_name(chosen, tmp_path, monkeypatch):
     run.carry_out(chosen, tmp_path / "out")
     declare(monkeypatch, "cubes", "squares")
-    for again in (run.carry_out, run.build):
+    for again in (run.carry_out, rebuild.build):
         with pytest.raises(SinkjaxError, match=r"squares\.zarr has no cubes: .*delete"):
             again(Chosen(chosen.experiment, chosen.config), tmp_path / "out")  # found anew, as by a later process
 

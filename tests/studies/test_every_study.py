@@ -17,7 +17,7 @@ from sinkjax.lab.views import MAPS, TEXTS
 from sinkjax.model import params
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.assemble import changes
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import find, studies, trains
@@ -88,7 +88,7 @@ def write_gpt2(folder: Path, like: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
-    monkeypatch.setattr(run, "build", run.section_of)
+    monkeypatch.setattr(run, "build", rebuild.section_of)
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).settings, field)}
     model = files / NEEDING.get(name, "four")
     chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))

@@ -18,7 +18,7 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.parts import NOOP_SERIES
 from sinkjax.report.table import number
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.choice import choose
 from tests.studies.tiny import mask, streaming, study, write_both
 
@@ -196,15 +196,15 @@ def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sen
 
 def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
     with pytest.raises(SinkjaxError, match="holds no results yet"):
-        run.build(streaming(files), tmp_path)
+        rebuild.build(streaming(files), tmp_path)
     shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr" / ".zmetadata").unlink()
     with pytest.raises(SinkjaxError, match=r"windows\.zarr"):
-        run.build(streaming(files), tmp_path)
+        rebuild.build(streaming(files), tmp_path)
     shutil.rmtree(tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr").mkdir()
     with pytest.raises(SinkjaxError, match=r"no store .*windows\.zarr"):
-        run.build(streaming(files), tmp_path)
+        rebuild.build(streaming(files), tmp_path)
     assert not (tmp_path / "report.html").exists()
 
 
@@ -233,7 +233,7 @@ def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):
     probe = sinkjax.Probe.of(*STATISTICS)
     sinkjax.sweep(model, tokens, edits, probe=probe, out=tmp_path / "mine.zarr", progress=False)
     chosen = choose(str(tmp_path / "mine.zarr"))
-    section = run.build(chosen, chosen.folder)
+    section = rebuild.build(chosen, chosen.folder)
     assert section.featured == ("none", "mask_key(key=0)")
     assert (tmp_path / "mine-report" / "report.html").is_file()
 
@@ -261,7 +261,7 @@ def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_
     assert here.rows == there.rows
     assert [one.numbers for one in here.verdicts] == [one.numbers for one in there.verdicts]  # of the untrained twin too
     assert here.provenance["model"] == "mine"
-    assert run.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
+    assert rebuild.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
     with pytest.raises(SinkjaxError, match=r"dtype is float16, .*float32"):
         sinkjax.run("gu/norms", tmp_path / "other", model=loaded, dtype="float16", **fields)
     with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own"):

@@ -21,7 +21,7 @@ from sinkjax.lab.settings import Trains
 from sinkjax.lab.trace import Lab, Program
 from sinkjax.lab.work import TrainingSpec
 from sinkjax.model.config import Config
-from sinkjax.studies import registry, run, suite, training
+from sinkjax.studies import rebuild, registry, run, suite, training
 from sinkjax.studies.choice import Chosen, choose
 from sinkjax.studies.config import All, AllTrained
 from sinkjax.sweeps.header import HEADER
@@ -96,7 +96,7 @@ def test_a_finished_run_is_not_trained_again(chosen, tmp_path, monkeypatch):
     first = run.carry_out(chosen, tmp_path / "out")
     monkeypatch.setattr(training, "train", None)
     assert run.carry_out(chosen, tmp_path / "out").rows == first.rows
-    assert run.build(chosen, tmp_path / "out").rows == first.rows
+    assert rebuild.build(chosen, tmp_path / "out").rows == first.rows
 
 
 def test_an_interrupted_run_goes_on_with_the_training_that_was_cut_short(chosen, tmp_path, monkeypatch):
@@ -112,7 +112,7 @@ def test_an_interrupted_run_goes_on_with_the_training_that_was_cut_short(chosen,
     monkeypatch.setattr(training, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.carry_out(chosen, tmp_path / "out")
-    assert run.build(chosen, tmp_path / "out").rows == whole.rows[:1]
+    assert rebuild.build(chosen, tmp_path / "out").rows == whole.rows[:1]
     assert run.carry_out(chosen, tmp_path / "out").rows == whole.rows
     assert calls == [8, 32, 32]
 

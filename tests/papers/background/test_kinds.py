@@ -8,7 +8,7 @@ import pytest
 import sinkjax
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.papers.background import kinds as own
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.registry import program
 from tests.lab.edited import Conditions
@@ -103,7 +103,7 @@ def test_the_change_of_the_final_states_is_relative_to_their_norm():
 
 @pytest.mark.apart
 def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", run.section_of)
+    monkeypatch.setattr(run, "build", rebuild.section_of)
     files = write_both(tmp_path / "tiny")
     chosen = study("background/kinds", files, length=24, controls=2, control_prompts=2, bos="model")
     section = run.carry_out(chosen, tmp_path / "out")

@@ -20,7 +20,7 @@ from sinkjax.model.params import Params
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.papers.gu._angles import first_cosine, keys_across_prompts, other_cosine, score_gap, shared_energy
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from tests.studies.tiny import study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)
@@ -125,7 +125,7 @@ def test_keys_of_one_position_are_compared_across_prompts(tiny_config, tiny_para
 
 
 def test_the_study_runs_with_its_twin(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    monkeypatch.setattr(run, "build", rebuild.section_of)  # nothing is rendered
     section = run.carry_out(study("gu/angles", write_both(tmp_path), prompts=4, control_prompts=2), place(tmp_path / "out"))
     assert {verdict.judgement.word for verdict in section.verdicts} <= {"undecided", "not applicable"}  # of 4 prompts
     assert all(verdict.twin is not None for verdict in section.verdicts)

@@ -13,7 +13,7 @@ from sinkjax.lab import layer
 from sinkjax.lab.measures import read_measure
 from sinkjax.lab.premises import keys_without_norm
 from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from tests.studies.tiny import study, write_both
 
 LAYERS, HEADS, T = 3, 2, 6
@@ -47,7 +47,7 @@ def test_norms_are_compared_in_each_layer_and_the_embedding_is_not_a_layer(rng):
 
 
 def test_the_study_runs_and_states_ratios_in_the_direction_of_the_paper(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    monkeypatch.setattr(run, "build", rebuild.section_of)  # nothing is rendered
     chosen = study("gu/norms", write_both(tmp_path), control_prompts=2)
     section = run.carry_out(chosen, place(tmp_path / "out"))
     assert [verdict.name for verdict in section.verdicts] == ["hidden", "keys", "values"]

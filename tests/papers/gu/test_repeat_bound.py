@@ -23,7 +23,7 @@ from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope, YarnScaling
 from sinkjax.papers.gu import _closed_form as form
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.registry import program
 from tests.studies.tiny import study, write_both
 
@@ -151,7 +151,7 @@ def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_confi
 )
 def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monkeypatch, position, kind, defined, lines):
     """Propositions that a kind of positions has hold; the others are untested, by name; without a closed form that is said."""
-    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    monkeypatch.setattr(run, "build", rebuild.section_of)  # nothing is rendered
     write_both(tmp_path)
     llama = sinkjax.load(tmp_path / "model")
     config = dataclasses.replace(llama.config, position=position)

@@ -15,7 +15,7 @@ from sinkjax.lab.premises import kind_of_positions
 from sinkjax.model.config import NoPosition
 from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.folder import open_store
 from tests.studies.tiny import study, write_both
 
@@ -26,7 +26,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rates_are_the_shares_of_heads_above_eps(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    monkeypatch.setattr(run, "build", rebuild.section_of)  # nothing is rendered
     chosen = study("gu/sink-rate", files, control_prompts=2, length=16, eps=0.08)
     section = run.carry_out(chosen, place(tmp_path / "out"))
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts}
@@ -43,7 +43,7 @@ def test_rates_are_the_shares_of_heads_above_eps(files, tmp_path, monkeypatch):
 
 
 def test_behind_a_bos_only_text_is_judged(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", run.section_of)
+    monkeypatch.setattr(run, "build", rebuild.section_of)
     section = run.carry_out(study("gu/sink-rate", files, bos="model", control_prompts=2, twin=False), place(tmp_path / "out"))
     reasons = {verdict.name: verdict.judgement.reason for verdict in section.verdicts}
     assert "bos" not in reasons["text"]

@@ -15,7 +15,7 @@ from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.parts import parts
 from sinkjax.lab.work import NO_EDIT, Point
 from sinkjax.papers.kiya.mask import first_heads, hide_from_heads, top_heads
-from sinkjax.studies import run
+from sinkjax.studies import rebuild, run
 from sinkjax.studies.registry import program
 from tests.lab import planted
 from tests.lab.edited import Conditions, budget
@@ -152,7 +152,7 @@ def test_a_key_that_gets_as_much_in_the_untrained_twin_has_no_sink_that_could_mo
 @pytest.mark.parametrize("source", ["model", "untrained:model"])
 def test_an_untrained_model_replicates_nothing(source, tmp_path, monkeypatch):
     """Random weights, as a model of its own and as a twin: causal attention favours key 0 all the same."""
-    monkeypatch.setattr(run, "build", run.section_of)
+    monkeypatch.setattr(run, "build", rebuild.section_of)
     files = write_both(tmp_path)
     section = run.carry_out(
         mask(files, model=source.replace("model", str(files / "model")), prompts=14, twin=False), tmp_path / "out"
