@@ -66,6 +66,7 @@ class Unedited:
         if self.asks is not None and not self.asks.capture and covers(self.asks, probe):
             probe = self.asks
         sweep = functools.partial(sinkjax.sweep, model, batch.tokens[few], probe=probe, lengths=lengths, progress=False)
+        sweep = functools.partial(sweep, memory=batch.memory)
         if edit is not None:
             return sweep([edit])
         key, found = (model, self.prompts, probe), batch.measured

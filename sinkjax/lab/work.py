@@ -56,6 +56,7 @@ class Batch:
     Attributes:
         measured: Statistics of unedited models on them, by model, number of prompts and probe, which `baseline.Unedited` fills.
         values: Values of the run (`sinkjax.studies.folder`).
+        memory: Bytes of a device that a sweep of them may use; None: as for `sinkjax.sweep`.
     """
 
     tokens: NDArray[Any]
@@ -63,6 +64,7 @@ class Batch:
     study: Mapping[str, object]
     measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
     values: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    memory: int | None = field(default=None, repr=False, compare=False)
 
     def blocks(self, size: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Tokens and lengths of `size` prompts at a time, for computations that do not fit in memory at once."""

@@ -170,7 +170,8 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
         missing = [part for part in parts if isinstance(part, Part) and not results.store_path(out, part.name).exists()]
         compile_programs(_planned(part, model, batches(part.inputs, part.prompts), machine) for part in missing)
     for spec in parts:
-        batch, store = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values), results.store_path(out, spec.name)
+        batch = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values, memory=machine.memory)
+        store = results.store_path(out, spec.name)
         if (batch.study["text"], batch.study["bos"]) != latest:
             latest = batch.study["text"], batch.study["bos"]
             log(f"text: {batch.study['text']}")

@@ -17,6 +17,7 @@ from sinkjax.lab.views import MAPS, TEXTS
 from sinkjax.model import params
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
+from sinkjax.runtime import hardware
 from sinkjax.studies import rebuild, run
 from sinkjax.studies.assemble import changes
 from sinkjax.studies.folder import open_store
@@ -89,10 +90,11 @@ def write_gpt2(folder: Path, like: Path) -> None:
 def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", rebuild.section_of)
+    monkeypatch.setattr(hardware, "device_memory", lambda: 1)  # so that each of its sweeps must know what the run may use
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).settings, field)}
     model = files / NEEDING.get(name, "four")
     chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))
-    section = run.carry_out(chosen, tmp_path / "out")
+    section = run.carry_out(chosen, tmp_path / "out", run.Machine(memory=10**9))
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
     assert "described" not in {one.judgement.word for one in section.verdicts}
     assert all(one.statement and (one.numbers or one.judgement.reason) for one in section.verdicts)

@@ -121,7 +121,7 @@ def recomputed_window(size: int, model: Model, batch: Batch) -> xarray.Dataset:
     for number, (prompt, length) in enumerate(zip(tokens, batch.lengths, strict=True)):
         inside = queries < length - 1
         lengths = np.full(inside.sum(), size + 1, np.int32)
-        found = sweep(model, prompt[rows[inside]], [compose()], probe=Probe(nll=True), lengths=lengths, progress=False)
+        found = sweep(model, prompt[rows[inside]], [compose()], Probe(nll=True), lengths, memory=batch.memory, progress=False)
         nll[number, queries[inside]] = found["nll"].values[0, :, size - 1]
     return xarray.Dataset({"nll": (("prompt", "position"), nll)})
 
