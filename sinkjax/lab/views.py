@@ -17,6 +17,7 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures import attention
 from sinkjax.report.section import Drawing, Sample
 from sinkjax.transformer.cached import Unstacked
+from sinkjax.transformer.cost import widened_bytes
 from sinkjax.viewing import records
 from sinkjax.viewing.maps import Maps, strongest
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
     from sinkjax.lab.work import Batch
+    from sinkjax.model.config import Config
 
 MAPS = "maps"
 TOKENS = 32  # positions shown of a prompt, so that each has a legible tick
@@ -154,7 +156,12 @@ def continuations(
             {"edit": [point.label for point in shown], "prompt": np.arange(len(starts))},
         )
 
-    return Calculation(TEXTS, compute, ("text", "start"), prompts, inputs, beside=Unstacked.copied_bytes, optional=True)
+    return Calculation(TEXTS, compute, ("text", "start"), prompts, inputs, beside=_while_writing, optional=True)
+
+
+def _while_writing(config: Config, dtype: str) -> int:
+    """Return the bytes that continuations need on a CPU beside the model."""
+    return Unstacked.copied_bytes(config, dtype) + widened_bytes(config, dtype, "cpu")
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:

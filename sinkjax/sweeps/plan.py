@@ -32,7 +32,7 @@ from sinkjax.runtime.hardware import ONE, Hardware
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
 from sinkjax.sweeps.sharing import Origin, origins, worth
-from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes
+from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes, widened_bytes
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -261,9 +261,10 @@ def _best_schedule(
 class DeviceBytes:
     """Bytes that a sweep needs on a device.
 
-    positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies. stream: the
-    inputs of all blocks in the shared runs of one prompt. base: the same with their records. record: the record of one prompt.
-    finished: its records in calls that are finished but not written, per edit. run(B): one edited run of B prompts.
+    positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies, and those of an
+    unembedding that is widened for the loss. stream: the inputs of all blocks in the shared runs of one prompt. base: the same
+    with their records. record: the record of one prompt. finished: its records in calls that are finished but not written, per
+    edit. run(B): one edited run of B prompts.
     """
 
     positions: int
@@ -285,10 +286,11 @@ class DeviceBytes:
         inner = max(size, 4) if hardware.kind == "cpu" else size  # XLA computes in float32 on a CPU
         record = sum(array.size * array.dtype.itemsize for array in record_shapes(config, T, probe, dtype).values())
         stream = streams * config.layers * T * config.width * size
+        widened = widened_bytes(config, dtype, hardware.kind) if probe.nll else 0
         return cls(
             positions=T,
             weights=count(config) * size // shards,
-            block=block_parameters(config) * inner // shards,
+            block=(block_parameters(config) * inner + widened) // shards,
             stream=stream,
             base=stream + 2 * streams * record,  # by layer, and as returned
             record=record,

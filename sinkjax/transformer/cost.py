@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract
@@ -27,6 +28,12 @@ def block_flops(config: Config, T: int) -> int:
     """Return one block's FLOPs per token, counting attention to all keys that are computed, including hidden ones."""
     pairs = sum((end - begin) * max(end, min(config.prefix or 0, T)) for begin, end in query_groups(T))
     return 2 * block_parameters(config) + 4 * pairs * config.heads * config.head_dim // T
+
+
+def widened_bytes(config: Config, dtype: str, kind: str) -> int:
+    """Return the bytes of the float32 copy that XLA makes on a CPU of an embedding in 16 bits that also unembeds, or 0."""
+    widened = config.tied and kind == "cpu" and jnp.dtype(dtype).itemsize < 4
+    return 4 * (config.embed_width or config.width) * (config.vocab_size or 0) if widened else 0
 
 
 def run_bytes(config: Config, B: int, T: int, nll: bool, size: int, edited: bool) -> int:

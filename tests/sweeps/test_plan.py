@@ -211,6 +211,19 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     assert 1.0 * bytes_used < planned < 1.3 * bytes_used  # docs/results/benchmarks-full.md has the ratios as users compile
 
 
+@pytest.mark.long  # for the same reason
+@pytest.mark.parametrize("tied", [True, False])
+def test_planned_bytes_are_near_those_of_an_unedited_run_in_bfloat16(tiny_config, tied):
+    config, B, T, probe = replace(tiny_config, width=512, vocab_size=20_000, tied=tied), 4, 64, Probe(nll=True)
+    cost = DeviceBytes.of(config, T, probe, "bfloat16", Hardware(platform="cpu"), streams=1, weights_edited=False)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "bfloat16"), params.abstract(config))
+    batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")
+    spec = ForwardSpec(config=config, probe=probe, logits=False, in_place=True)
+    used = baseline.lower(shapes, *batch, spec=spec).compile().memory_analysis()
+    bytes_used = cost.weights + used.output_size_in_bytes + used.temp_size_in_bytes
+    assert 1.0 * bytes_used < cost.weights + B * cost.stream + cost.block + cost.run(B) < 1.3 * bytes_used
+
+
 def test_planned_bytes_cover_records_that_wait_to_be_written(tiny_config, tiny_params, monkeypatch):
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
     probe = Probe(attention=True, capture=[sinkjax.Capture(site, name=f"{site}_{n}") for n in range(4) for site in MAPS])
