@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 44
 HEIGHT = 3.4  # inches
+DRAWN = 2000  # most dots that are elements of an SVG file
 NAME = (42.0, 8.5)  # width and height of a name, in points
 
 
@@ -25,7 +26,7 @@ NAME = (42.0, 8.5)  # width and height of a name, in points
 class Cloud:
     """Dots of one kind.
 
-    x, y: float[dot]. names: text next to each dot, or None. faint: small and grey, for the many; pixels in an SVG file.
+    x, y: float[dot]. names: text next to each dot, or None. faint: small and grey, for the many.
     """
 
     name: str
@@ -33,6 +34,11 @@ class Cloud:
     y: NDArray
     names: Sequence[str] | None = None
     faint: bool = False
+
+    @property
+    def pixels(self) -> bool:
+        """Whether its dots are pixels in an SVG file, where each would otherwise be an element: 28 MB for a vocabulary."""
+        return self.faint or len(self.x) > DRAWN
 
 
 @styled
@@ -56,7 +62,7 @@ def scatter(
             else:
                 style = dict(zip(("color", "marker"), form(bright), strict=True)) | {"s": 20, "alpha": 0.7}
                 bright += 1
-            panel.scatter(cloud.x, cloud.y, label=cloud.name, linewidths=0, rasterized=cloud.faint, **style)
+            panel.scatter(cloud.x, cloud.y, label=cloud.name, linewidths=0, rasterized=cloud.pixels, **style)
             if cloud.names:
                 panel.margins(x=0.1)  # space for them
         panel.set(title=textwrap.fill(title, TITLE_WIDTH), xlabel=xlabel)

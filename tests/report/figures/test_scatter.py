@@ -31,8 +31,10 @@ def test_dots_stand_at_their_numbers_and_bear_their_names():
 
 
 def test_the_many_are_pixels_in_a_vector_file():
-    many, few = drawn().axes[0].collections
-    assert many.get_rasterized()
+    faint, few = drawn().axes[0].collections
+    (vocabulary,) = scatter({"": [Cloud("unused rows", *np.ones((2, 100_000)))]}, "x", "y").axes[0].collections
+    assert faint.get_rasterized()
+    assert vocabulary.get_rasterized()
     assert not few.get_rasterized()
 
 
