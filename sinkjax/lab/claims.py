@@ -1,4 +1,4 @@
-"""What a study says besides its sweeps: claims, trainings and figures."""
+"""Claims, trainings and figures of a study."""
 
 from __future__ import annotations
 

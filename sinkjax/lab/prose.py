@@ -14,7 +14,7 @@ NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
 
 @dataclass(frozen=True)
 class Statement:
-    """What a claim says: a sentence, and the paper's own number."""
+    """The sentence of a claim, and the paper's own number."""
 
     text: str = ""
     paper: str = ""

@@ -261,10 +261,10 @@ def _best_schedule(
 class DeviceBytes:
     """Bytes that a sweep needs on a device.
 
-    positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies, and those of an
-    unembedding that is widened for the loss. stream: the inputs of all blocks in the shared runs of one prompt. base: the same
-    with their records. record: the record of one prompt. finished: its records in calls that are finished but not written, per
-    edit. run(B): one edited run of B prompts.
+    positions: T of each prompt. weights: the parameters. block: the parameters of one block, which a scan copies, and the copy
+    of a tied unembedding. stream: the inputs of all blocks in the shared runs of one prompt. base: the same with their records.
+    record: the record of one prompt. finished: its records in calls that are finished but not written, per edit. run(B): one
+    edited run of B prompts.
     """
 
     positions: int
