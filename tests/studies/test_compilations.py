@@ -43,10 +43,10 @@ def test_a_study_of_masks_compiles_few_programs(tmp_path, compiled, monkeypatch)
     monkeypatch.setattr("sinkjax.lab.parts.TOKENS_PER_CALL", {"cpu": 3 * 12})
     run.carry_out(mask(write_both(tmp_path), prompts=6, control_prompts=3), tmp_path / "out")
     assert 0 < compiled["sweeps"] <= 6
-    assert compiled["sweeps"] < compiled["all"] <= 30
+    assert compiled["sweeps"] < compiled["all"] <= 36  # a check for NaN is a program per shape of leaf
 
 
 def test_on_an_accelerator_most_are_compiled_before_anything_runs(tmp_path, compiled, monkeypatch):
     monkeypatch.setattr(run, "AHEAD", ("cpu",))
     run.carry_out(mask(write_both(tmp_path), control_prompts=3), tmp_path / "out")
-    assert 5 <= compiled["ahead"] < compiled["all"] <= 30
+    assert 5 <= compiled["ahead"] < compiled["all"] <= 36  # a check for NaN is a program per shape of leaf
