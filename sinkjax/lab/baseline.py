@@ -65,8 +65,8 @@ class Unedited:
         lengths = batch.lengths[few]
         if self.asks is not None and not self.asks.capture and covers(self.asks, probe):
             probe = self.asks
-        sweep = functools.partial(sinkjax.sweep, model, batch.tokens[few], probe=probe, lengths=lengths, progress=False)
-        sweep = functools.partial(sweep, memory=batch.memory)
+        prompts, memory = batch.tokens[few], batch.memory
+        sweep = functools.partial(sinkjax.sweep, model, prompts, probe=probe, lengths=lengths, memory=memory, progress=False)
         if edit is not None:
             return sweep([edit])
         key, found = (model, self.prompts, probe), batch.measured
