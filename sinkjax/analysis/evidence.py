@@ -12,8 +12,10 @@ from sinkjax.analysis.intervals import Interval
 
 RANK = 0.95  # share of its controls that a contrast must exceed
 Array = NDArray[Any]
-Word = Literal["replicates", "opposite", "absent", "moves", "undecided", "not applicable", "nothing to undo", "holds", "fails"]
-UNJUDGED = ("not applicable", "nothing to undo")  # never counted as judged
+Tested = Literal["replicates", "opposite", "absent", "moves", "undecided", "holds", "fails"]
+Word = Tested | Literal["not applicable", "not applicable: the edit did not take", "nothing to undo"]
+NOT_TAKEN: Word = "not applicable: the edit did not take"
+UNJUDGED = ("not applicable", NOT_TAKEN, "nothing to undo")  # never counted as judged
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.analysis.evidence import Array, ContrastRank, Evidence, Judgement, Word
+from sinkjax.analysis.evidence import NOT_TAKEN, Array, ContrastRank, Evidence, Judgement, Word
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.mean_bounds import LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
@@ -25,6 +25,11 @@ def identity(holds: bool) -> Judgement:
 def not_applicable(reason: str) -> Judgement:
     """Judge a claim whose premise or object this model lacks, such as a sink that could move."""
     return Judgement("not applicable", reason=reason)
+
+
+def not_taken(reason: str) -> Judgement:
+    """Judge a claim whose edit did not do what its sentence says, by the manipulation check in the edited run."""
+    return Judgement(NOT_TAKEN, reason=reason)
 
 
 def with_twin(judgement: Judgement, twin: Judgement) -> Judgement:

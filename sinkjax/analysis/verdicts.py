@@ -18,7 +18,7 @@ from sinkjax.analysis.summary import bounds
 COLUMNS = (
     *("study", "model", "claim", "kind", "stays", "statement", "source", "paper", "word", "contrast", "unit"),
     *("d", "d_low", "d_high", "s", "s_low", "s_high", "whole", "split"),
-    *("n", "controls", "controls_below", "method", "twin_s", "twin_d", "reason"),
+    *("n", "controls", "controls_below", "method", "twin_s", "twin_d", "reason", "took"),
 )
 
 OURS = "ours"  # the source of a claim without a paper, or its start: "ours, on Kiya et al. 2026"
@@ -40,6 +40,7 @@ class Verdict:
         uncontrolled: The reason why there are no matched controls; "" if there are.
         split: The share of the whole that a token as strong as a competitor gets, if that stays visible; None elsewhere.
         sign: -1 if the claim is that something falls.
+        took: The manipulation check of the edit with its numbers, or why the edit is its own check; "" if nothing is edited.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Verdict:
     uncontrolled: str = ""
     split: float | None = None
     sign: int = 1
+    took: str = ""
 
     @property
     def word(self) -> str:
@@ -169,7 +171,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0], "" if one.split is None else one.split)
         method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method
-        last = (found.n, count, below, method, _ends(twin.S)[0], _ends(twin.D)[0], found.reason)
+        last = (found.n, count, below, method, _ends(twin.S)[0], _ends(twin.D)[0], found.reason, one.took)
         table.writerow((*cells, *numbers, *last))
     return out.getvalue()
 

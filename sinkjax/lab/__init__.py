@@ -41,6 +41,11 @@ from sinkjax.lab.settings import Judged as Judged
 from sinkjax.lab.settings import Mapped as Mapped
 from sinkjax.lab.settings import OnText as OnText
 from sinkjax.lab.settings import Sinks as Sinks
+from sinkjax.lab.took import ISOLATED as ISOLATED
+from sinkjax.lab.took import MASKED as MASKED
+from sinkjax.lab.took import WRITTEN as WRITTEN
+from sinkjax.lab.took import planted as planted
+from sinkjax.lab.took import removed as removed
 from sinkjax.lab.trace import Lab as Lab
 from sinkjax.lab.trained import versus as versus
 from sinkjax.lab.work import Sweep as Sweep

@@ -12,6 +12,7 @@ from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import Reading, Stored
 from sinkjax.lab.places import Case
 from sinkjax.lab.premises import Premise, Test
+from sinkjax.lab.took import Check
 from sinkjax.lab.work import Sweep, TrainingSpec, Where
 from sinkjax.report.section import Drawing
 
@@ -31,6 +32,7 @@ class Claim:
         sign: 1 if the paper says that the contrast is above 0, -1 if below.
         stays: Whether the paper says that nothing changes.
         premise: The paper's own premise.
+        took: The manipulation check of its edit, or why the edit is its own check; "" if nothing is edited.
         beside: Further readouts, printed without a word.
         split: The share of the whole that a token as strong as a competitor gets, if that stays visible (`Lab.claim`).
         read: What it reads.
@@ -44,6 +46,7 @@ class Claim:
     sign: int = 1
     stays: bool = False
     premise: Premise | None = None
+    took: Check | str = ""
     beside: tuple[Contrast, ...] = ()
     split: float | None = None
     read: tuple[Reading, ...] = ()

@@ -15,7 +15,7 @@ import numpy as np
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.evidence import Evidence, Judgement
 from sinkjax.analysis.finite import lost
-from sinkjax.analysis.judgement import identity, judge, not_applicable
+from sinkjax.analysis.judgement import identity, judge, not_applicable, not_taken
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.lab.baseline import Unedited
@@ -25,6 +25,7 @@ from sinkjax.lab.measures import Measure
 from sinkjax.lab.numbers import CONTROLS, DOCUMENTS, Stored
 from sinkjax.lab.parts import ABSENT, Part, parts
 from sinkjax.lab.prose import Statement, filled
+from sinkjax.lab.took import Check
 from sinkjax.lab.trace import Lab
 from sinkjax.lab.work import Sweep
 from sinkjax.model.config import Config
@@ -105,7 +106,7 @@ def verdicts(lab: Lab, read: Stored) -> tuple[Verdict, ...]:
 
 
 def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Verdict:
-    """Judge a claim; "not applicable" if a sweep did not run or the paper's premise is not met."""
+    """Judge a claim; "not applicable" if a sweep did not run, the paper's premise is not met or the edit did not take."""
     about = (claim.name, stated.text or claim.name, claim.source, stated.paper)
     of: Any = claim.of
     if claim.kind == "described":
@@ -117,13 +118,17 @@ def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Ver
         holds, text = (True, "") if claim.premise is None else claim.premise.test(read)
         if not holds:
             return Verdict(*about, not_applicable(text))
+        taken, took = claim.took.test(read) if isinstance(claim.took, Check) else (True, claim.took)
+        if not taken:
+            return Verdict(*about, not_taken(took), took=took)
         parts, judged = _judged(claim, of, read)
     except Absent as error:
         return Verdict(*about, not_applicable(str(error)), kind=claim.kind)
     why = "" if parts.controls is not None else "a claim that something stays needs none" if claim.stays else parts.uncontrolled
     beside = tuple(_beside(claim, parts, read))
     text, unit = _compared(parts, claim.sign), parts.unit
-    return Verdict(*about, judged, _twin(claim, twin), text, unit, beside, uncontrolled=why, split=claim.split, sign=claim.sign)
+    extra: dict[str, Any] = {"uncontrolled": why, "split": claim.split, "sign": claim.sign, "took": took}
+    return Verdict(*about, judged, _twin(claim, twin), text, unit, beside, **extra)
 
 
 def _judged(claim: Claim, contrast: Contrast, numbers: Stored) -> tuple[Parts, Judgement]:

@@ -26,11 +26,12 @@ from sinkjax.lab.baseline import Baseline, Unedited
 from sinkjax.lab.claims import Claim, Figure, Rows, TrainedModels
 from sinkjax.lab.contrasts import Contrast
 from sinkjax.lab.measures import Measure
-from sinkjax.lab.numbers import Deferred, Traced
+from sinkjax.lab.numbers import Deferred, Reading, Traced
 from sinkjax.lab.places import Case, Place
 from sinkjax.lab.premises import Premise, Test, needs
 from sinkjax.lab.prose import Prose
 from sinkjax.lab.settings import Trains, own_bos
+from sinkjax.lab.took import Check
 from sinkjax.lab.views import still_maps
 from sinkjax.lab.work import TEXT, Batch, Calculation, Control, Inputs, Sweep, TrainingSpec, Where
 from sinkjax.model.config import Config
@@ -228,9 +229,12 @@ class Lab(Baseline):
         sign: int = 1,
         stays: bool = False,
         split: float | None = None,
+        took: Check | str = "",
     ) -> None:
         """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Arguments as of `Claim`.
 
+        took: Required where the contrast reads an edited run: `removed` or `planted` of what the edit manipulates, or a sentence
+            that says why the edit is its own check, such as a masked key.
         split: Printed beside the share and never judged. Equal keys share attention: where a first token that is still a sink has
             a share a of a row, k equal tokens get a / (1 + k a) each and leave it as much. `split` is this over a for a row that
             it has whole, 1 / (k + 1); where it has less, equal tokens get somewhat more than `split`.
@@ -241,15 +245,31 @@ class Lab(Baseline):
         parts = self._try(lambda: contrast(traced))
         if stays and parts is not None and parts.whole is None:
             raise SinkjaxError(f"{self.name}: claim {name}: a claim that something stays needs a whole, and this one has none")
+        self._check_took(name, took, traced.read)
         for other in beside:
             self._try(lambda other=other: other(traced))  # type: ignore[misc]
         judged = len(traced.read)
         if premise is not None:
             self._try(lambda: premise.test(traced))
-        # A premise's conditions need no twin.
-        asked = [one._replace(how="premise") if one.how == "value" else one for one in traced.read[judged:]]
+        if isinstance(took, Check):
+            took.test(traced)
+        # The conditions of a premise or of a manipulation check need neither a twin nor controls of their own.
+        asked = [one._replace(how="premise") if one.how in ("value", "drawn") else one for one in traced.read[judged:]]
         possible, read = premise is None or premise.fits(self.architecture), (*traced.read[:judged], *asked)
-        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, tuple(beside), split, read, possible))
+        self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, took, tuple(beside), split, read, possible))
+
+    def _check_took(self, name: str, took: Check | str, read: Sequence[Reading]) -> None:
+        """Refuse a claim on an edited run without a manipulation check, or with one that reads the claim's own measure."""
+        what = f"{self.name}: claim {name}"
+        if not took and any(one.how == "value" and one.case is not None for one in read):
+            raise SinkjaxError(
+                f"{what} reads an edited run, so it needs took=: removed(measure, where) or planted(measure, where) of what the"
+                " edit manipulates, or a sentence that says why the edit is its own check"
+            )
+        if isinstance(took, Check) and any(one.measure is not None and one.measure.name == took.measure.name for one in read):
+            raise SinkjaxError(
+                f"{what}: took reads {took.measure.name}, the claim's own measure; it must read what is manipulated"
+            )
 
     def identity(self, name: str, source: str, test: Test) -> None:
         """Claim what the edit or a theorem forces in every model, and so check the code."""

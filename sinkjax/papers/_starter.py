@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from sinkjax import add_logit
 from sinkjax.lab import *
 
+LOWERED = "the edit is its own check: it lowers exactly these logits"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Controlled, Sinks):
@@ -24,6 +26,6 @@ def study(lab: Lab, s: Settings) -> None:
     )
     most = lowered.at(strength=min(s.strengths))
     sinks = is_sink(first, lowered, strongest_other_attention(0, lab.half))
-    lab.claim("key 0 loses its attention", "ours", effect(first, most), sinks, sign=-1)
-    lab.claim("the second token receives it", "ours", moved(first, second, most), sinks)
+    lab.claim("key 0 loses its attention", "ours", effect(first, most), sinks, sign=-1, took=LOWERED)
+    lab.claim("the second token receives it", "ours", moved(first, second, most), sinks, took=LOWERED)
     lab.draw(lines_along, "strength", (sink_rate(0, s.eps), sink_rate(1, s.eps)), over=lowered)

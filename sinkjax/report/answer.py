@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sinkjax.analysis.evidence import NOT_TAKEN
 from sinkjax.report.table import interval, number, verdicts
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ LEADS = {  # word on a claim -> start of the answer, for a statement of a paper 
     "moves": ("Not as in the paper", "Not true here"),
     "undecided": ("Undecided", "Undecided"),
 }
+NOTHING = "This model has nothing that the claims are about"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def answer(section: Section) -> Answer | None:
         lead = LEADS[one.judgement.word][one.ours] + ", and in its untrained twin too" * one.settled.untrained
         return Answer(lead, one.statement, one.number, one.judgement.word)
     if claims:
-        return Answer("Not applicable", "This model has nothing that the claims are about.", word="not-applicable")
+        why = "No edit did what its claim says" if any(one.word == NOT_TAKEN for one in claims) else NOTHING
+        return Answer("Not applicable", why, word="not-applicable")
     return _effect(section.rows) or next((Answer("", one) for one in section.findings), None) or _checks(section.verdicts)
 
 

@@ -102,11 +102,13 @@ def _row(one: Verdict, drawn: bool) -> str:
     shown = f'<span class="value">{several}</span>' if number else f"<small>{escape(reason)}</small>"
     if undecided and number and reason:
         shown += f"<small>{escape(reason)}</small>"
-    folded = [one.numbers if one.judgement.D is not None else "", "" if undecided else reason, one.judgement.method, *one.beside]
+    took = "" if not one.took or one.took == reason else f"The edit took: {one.took}."
+    statistics = one.numbers if one.judgement.D is not None else ""
+    folded = [statistics, "" if undecided else reason, took, one.judgement.method, *one.beside]
     more = "".join(f"<small>{escape(text)}</small>" for text in folded if text)
     details = f"<details><summary>rule and statistics</summary>{more}</details>" if more else ""
     return (
-        f'<tr><td class="word {one.judgement.word.replace(" ", "-")}">{escape(one.word)}</td>'
+        f'<tr><td class="word {one.judgement.word.partition(":")[0].replace(" ", "-")}">{escape(one.word)}</td>'
         f"<td>{escape(one.statement)}<small>{escape(source)}</small></td>"
         f"<td>{shown}{bar(one) if drawn else ''}{details}</td></tr>"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sinkjax.analysis.estimates import in_digits as number
 from sinkjax.analysis.estimates import in_words as interval
+from sinkjax.analysis.evidence import NOT_TAKEN
 
 if TYPE_CHECKING:
     from sinkjax.analysis.summary import Row
@@ -59,5 +60,7 @@ def verdicts(section: Section) -> str:
     """Count the words on a section's claims; those that were not judged come last."""
     claims = [one for one in section.verdicts if one.kind == "claim"]
     judged, others = (Counter(one.plain for one in claims if one.judged == flag) for flag in (True, False))
+    if any(one.took for one in claims):  # counted on every page with edits, also when there are none
+        others[NOT_TAKEN] += 0
     texts = [", ".join(f"{count} {word}" for word, count in one.most_common()) for one in (judged, others)]
     return "; ".join(filter(None, (texts[0], texts[1] and f"not judged: {texts[1]}"))) or "no claims to judge"

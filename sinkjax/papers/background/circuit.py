@@ -77,10 +77,10 @@ def study(lab: Lab, s: Settings) -> None:
     early = unedited(attention_to(0, 1), nodes, minus=strongest_other_attention(0, 1))
     lab.claim("early", "Peng et al. 2026, within two blocks", early)
     sinks = is_sink(attention_to(0, lab.half), nodes, strongest_other_attention(0, lab.half))
-    lab.claim("sink", source, effect(sink, both), sinks, others(sink), sign=-1)
-    lab.claim("activation", source, effect(size, both, above=typical_activation()), massive, others(size), sign=-1)
+    lab.claim("sink", source, effect(sink, both), sinks, others(sink), sign=-1, took=WRITTEN)
+    lab.claim("activation", source, effect(size, both, above=typical_activation()), massive, others(size), sign=-1, took=WRITTEN)
     beside = [part(sink, to(one), both, falls=True) for one in ("late MLP", REST)]
-    lab.claim("direct", source, part(size, to("late MLP"), both, falls=True), massive, beside)
+    lab.claim("direct", source, part(size, to("late MLP"), both, falls=True), massive, beside, took=WRITTEN)
 
     lab.draw(effects_of_paths, sink, size, over=paths)
     lab.draw(dots, sink, size, over=nodes)

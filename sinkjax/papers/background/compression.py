@@ -47,11 +47,12 @@ def study(lab: Lab, s: Settings) -> None:
     lab.noop(edit("mlp_out", "scale", 1.0, queries=s.position))
 
     where, paper = dropped[emerges], "Queipo-de-Llano et al. 2026"
+    took = removed(largest_activation(s.position), where)  # the paper drops the MLP to take the massive activation away
     lab.claim("falls", f"{paper}, Fig. 1, section 5", unedited(early, dropped, minus=middle))
     lab.claim("rises", f"{paper}, Fig. 1, section 5", unedited(late, dropped, minus=middle))
-    lab.claim("entropy", f"{paper}, section 4", effect(middle, where))
+    lab.claim("entropy", f"{paper}, section 4", effect(middle, where), took=took)
     sinks = is_sink(attention_to(s.position, lab.half), dropped, strongest_other_attention(s.position, lab.half))
-    lab.claim("sink", f"{paper}, section 4", effect(sink, where), sinks, sign=-1)
+    lab.claim("sink", f"{paper}, section 4", effect(sink, where), sinks, sign=-1, took=took)
     for name, of in (("entropy", entropy_of), ("sinks", sinks_of(s.position, s.eps))):
         lab.describe(f"norm-{name.removesuffix('s')}", f"{paper}, section 3", changes_with_norm(name, of, dropped, s.position))
     lab.identity("theorem", f"{paper}, Theorem 1", bounded_below(dropped))

@@ -74,11 +74,11 @@ def study(lab: Lab, s: Settings) -> None:
 
     source, no_op, broadcast = "ours, on Fesser et al. 2026", has_heads(shares, "no-op"), has_heads(shares, "broadcast")
     lab.claim("more", source, more_heads(shares, "no-op", "broadcast"))
-    lab.claim("no-op", source, effect(nll, of("no-op")), no_op, without("no-op"), stays=True)
-    lab.claim("broadcast", source, effect(nll, of("broadcast")), broadcast, without("broadcast"))
+    lab.claim("no-op", source, effect(nll, of("no-op")), no_op, without("no-op"), stays=True, took=WRITTEN)
+    lab.claim("broadcast", source, effect(nll, of("broadcast")), broadcast, without("broadcast"), took=WRITTEN)
     states = difference(change, of("broadcast"), minus=of("no-op"))
-    lab.claim("states", source, states, has_heads(shares, "no-op", "broadcast"))
-    lab.claim("weight", source, difference(nll, of("no-op", "diagonal"), minus=of("no-op")), no_op)
+    lab.claim("states", source, states, has_heads(shares, "no-op", "broadcast"), took=WRITTEN)
+    lab.claim("weight", source, difference(nll, of("no-op", "diagonal"), minus=of("no-op")), no_op, took=WRITTEN)
     lab.draw(dots, change, nll, over=edited)
 
 

@@ -62,9 +62,9 @@ def study(lab: Lab, s: Settings) -> None:
 
     top, ways = slice(s.dims), ("zero", "mean")
     edits = {at.at(to=to): put(to, formed[:, top], at) for to in ways}
-    removed = lab.sweep("set", edits, columns, random_dims, title="largest dims")
-    kept = {onwards: put("zero", formed[:, top], onwards)}
-    lab.sweep("later", kept, columns, title="largest dims to zero and kept there")
+    once = lab.sweep("set", edits, columns, random_dims, title="largest dims")
+    kept = {onwards.at(to="zero"): put("zero", formed[:, top], onwards)}
+    held = lab.sweep("later", kept, columns, random_dims, title="largest dims to zero and kept there")
     usual = formed[:, (width - s.dims) // 2 :][:, top]
     ordinary = lab.sweep("median", {at: put("zero", usual, at)}, columns, title="dims of median size to zero")
     by_layers = []
@@ -73,20 +73,23 @@ def study(lab: Lab, s: Settings) -> None:
         by_layers.append(lab.sweep(f"{to}-by-layer", single, columns, prompts=s.layer_prompts, title=title))
     lab.noop(edit("resid", "scale", 1.0, queries=here))
 
-    zero, mean = (removed.at(to=to) for to in ways)
-    paper, is_massive = "Sun et al. 2024", massive(removed, here)
-    beside = [unedited(size, removed, minus=other) for other in (middle, elsewhere)]
-    lab.claim("exists", f"{paper}, section 2, Fig. 1, Table 1", share_of_prompts(found, removed), beside=beside)
+    zero, mean = (once.at(to=to) for to in ways)
+    paper, is_massive = "Sun et al. 2024", massive(once, here)
+    beside = [unedited(size, once, minus=other) for other in (middle, elsewhere)]
+    lab.claim("exists", f"{paper}, section 2, Fig. 1, Table 1", share_of_prompts(found, once), beside=beside)
     late, early = (largest_activation(here, one) for one in (layer(max(L - 3, 0)), at))
-    lab.claim("constant", f"{paper}, section 2.1, Fig. 4", steady(late, early, middle, removed), is_massive, stays=True)
-    lab.claim("zero", f"{paper}, Table 3", effect(loss(), zero), is_massive)
-    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), all_of(is_massive, without_bos(removed)), stays=True)
-    lab.claim("median", f"{paper}, section 3", effect(loss(), ordinary.every), is_massive, stays=True)
+    lab.claim("constant", f"{paper}, section 2.1, Fig. 4", steady(late, early, middle, once), is_massive, stays=True)
+    after = largest_activation(here, onwards)
+    lab.claim("zero", f"{paper}, Table 3", effect(loss(), zero), is_massive, took=removed(after, zero))
+    lab.claim("held", f"ours, on {paper}, Table 3", effect(loss(), held.every), is_massive, took=removed(after, held.every))
+    varies = all_of(is_massive, without_bos(once))
+    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), varies, stays=True, took=planted(after, mean))
+    lab.claim("median", f"{paper}, section 3", effect(loss(), ordinary.every), is_massive, stays=True, took=WRITTEN)
 
-    lab.draw(sizes_by_depth, removed, here)
+    lab.draw(sizes_by_depth, once, here)
     for sweep in by_layers:
         lab.draw(lines, loss(), sink_rate(here, s.eps), over=sweep)
-    lab.draw(dots, loss(), over=removed)
+    lab.draw(dots, loss(), over=once)
     lab.maps(zero, mean)
 
 

@@ -86,7 +86,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     def removed(name: str, way: str, stays: bool = False) -> None:
         """Claim that an intervention takes attention from the first token, or that this attention stays."""
-        lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sinks, sign=1 if stays else -1, stays=stays)
+        lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sinks, sign=1 if stays else -1, stays=stays, took=WRITTEN)
 
     removed("bias", "no query bias")
     removed("vector", "first position vector replaced")
@@ -95,7 +95,7 @@ def study(lab: Lab, s: Settings) -> None:
     removed("token", "no first token", stays=True)
     removed("mlp", "no MLP")
     removed("none", "no position vectors")
-    lab.claim("columns", TABLE, effect(seen, columns.every), sinks, sign=-1)
+    lab.claim("columns", TABLE, effect(seen, columns.every), sinks, sign=-1, took=WRITTEN)
 
     lab.draw(dots, seen, size, over=edited)
     lab.draw(dots, seen, over=columns)

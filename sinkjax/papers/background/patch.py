@@ -90,11 +90,13 @@ def study(lab: Lab, s: Settings) -> None:
         of("attn_out", grows),
     )
     ours = "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion"
-    lab.claim("stream", ours, share(seen, stream), all_of(sinks, massive), [share(sink, stream), share(size, stream)])
-    lab.claim("keys", gu, share(sink, keys), sinks, [share(size, keys)])
-    lab.claim("values", gu, share(sink, values), sinks, stays=True)
+    lab.claim(
+        "stream", ours, share(seen, stream), all_of(sinks, massive), [share(sink, stream), share(size, stream)], took=WRITTEN
+    )
+    lab.claim("keys", gu, share(sink, keys), sinks, [share(size, keys)], took=WRITTEN)
+    lab.claim("values", gu, share(sink, values), sinks, stays=True, took=WRITTEN)
     ours = "ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026"
-    lab.claim("mlp", ours, share(size, mlp), massive, [share(size, attn)])
+    lab.claim("mlp", ours, share(size, mlp), massive, [share(size, attn)], took=WRITTEN)
 
     lab.draw(heatmap, sink, size, over=patched, axis="site")
     lab.draw(lines_along, "place", sink, over=single, by="site")

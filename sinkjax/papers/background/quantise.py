@@ -1,11 +1,12 @@
 """background/quantise: the error that a massive activation causes in 8-bit activations (Bondarenko et al. 2023, Sun et al. 2024).
 
 One scale for all tokens of a prompt is set by its largest value, so that a massive activation leaves few of the 255 steps to the
-others. The error is measured only: the model runs in full precision. Controls make the same edit at another position.
+others. The error is measured only: the model runs in full precision. Controls hold random dims of the same position at zero.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, Site, Statistic, drop_mlp, edit, mask_key
+from sinkjax.config_files.checks import refuse
 from sinkjax.lab import *
+from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.papers.background._massive import real
+from sinkjax.papers.background.massive import SPARED, stream_at
 
 if TYPE_CHECKING:
     import jax
@@ -35,40 +39,61 @@ NOTE = f"""Error: norm of the rounding error with {2 * STEPS + 1} even steps, ov
 class Settings(Controlled, Mapped):
     position: int = 0
     """position of the massive activation"""
+    dims: int = 2
+    """how many of its largest dims are held at zero"""
 
 
 def study(lab: Lab, s: Settings) -> None:
     """The error of activations that are rounded to 8 bits."""
     lab.needs("MLP")
-    makes = [partial(make, s.position) for make in (tensor_error, token_error, neuron_error)]
-    (tensor, token, neurons), size = (make() for make in makes), largest_activation(s.position)
-    columns = (tensor, token, neurons, size)
+    width = lab.architecture.width
+    refuse(s.dims + SPARED > width, f"dims {s.dims} and {SPARED} more for the controls are more than the model's {width}")
+    makes = [partial(make, s.position) for make in (tensor_error, others_error, token_error, neuron_error)]
+    (tensor, others, token, neurons), size = (make() for make in makes), largest_activation(s.position)
+    columns = (tensor, others, token, neurons, size, loss())
 
     grows = layer(lab.steepest("grows", "resid_max", s.position), "the layer in which it grows")
+    order = lab.donor("order", partial(dims_by_size, s.position), np.arange(width), of_edited=True)
 
-    def drop_other(rng: np.random.Generator, case: Case) -> Edit:
-        return drop_mlp(lab.random_position(rng, but=[s.position]), layers=case.place.layers)
+    def hold(dims: NDArray[Any]) -> Edit:
+        return edit("resid", "set", 0.0, queries=s.position, dims=sorted(dims.tolist()), label="dims at zero")
 
-    def mask_other(rng: np.random.Generator, case: Case) -> Edit:
-        return mask_key(lab.random_position(rng, but=[s.position]))
+    def other_dims(rng: np.random.Generator, case: Case) -> Edit:
+        return hold(order[rng.choice(np.arange(SPARED, width), case["dims"], replace=False)])
 
-    edits = {grows: drop_mlp(s.position, layers=grows.layers)}
-    removed = lab.sweep("removed", edits, columns, drop_other, title="MLP dropped")
-    masked = lab.sweep("masked", {ALL: mask_key(s.position)}, columns, mask_other, title="key masked")
-    lab.noop(edit("mlp_out", "scale", 1.0, queries=s.position))
+    zero = {ALL.at(dims=count): hold(order[:count]) for count in dict.fromkeys((1, s.dims))}
+    held = lab.sweep("held", zero, columns, other_dims, title="held at zero")
+    dropped = lab.sweep("dropped", {grows: drop_mlp(s.position, layers=grows.layers)}, columns, title="MLP dropped")
+    masked = lab.sweep("masked", {ALL: mask_key(s.position)}, columns, title="key masked")
+    lab.noop(edit("resid", "add", 0.0, queries=s.position))
 
-    beside = [unedited(tensor, removed, minus=token), effect(tensor, masked.every)]
-    source, premise = "ours, on Bondarenko et al. 2023 and Sun et al. 2024", reaches(size, removed, MASSIVE_SIZE)
-    lab.claim("removed", source, effect(tensor, removed.every), premise, beside, sign=-1)
+    source, at_zero = "ours, on Bondarenko et al. 2023 and Sun et al. 2024", held.at(dims=s.dims)
+    without = [unedited(tensor, held, minus=one) for one in (others, token)]
+    edits = [held.at(dims=1), dropped.every, masked.every]
+    beside = [*without, *(effect(tensor, where, controls=False) for where in edits), effect(loss(), at_zero)]
+    premise, took = reaches(size, held, MASSIVE_SIZE), removed(size, at_zero)
+    lab.claim("removed", source, effect(tensor, at_zero), premise, beside, sign=-1, took=took)
 
-    lab.draw(by_layer, *makes, conditions=[removed.every, masked.every])
-    lab.draw(dots, tensor, token, over=removed)
-    lab.maps(removed.every, masked.every)
+    lab.draw(by_layer, *makes, conditions=[at_zero, dropped.every, masked.every])
+    lab.draw(dots, tensor, others, token, over=held)
+    lab.maps(at_zero, masked.every)
+
+
+def dims_by_size(position: int, run: Unedited) -> NDArray[np.intp]:
+    """The dims of a position, from the largest mean |h| after any layer to the smallest: int[dim]."""
+    return np.argsort(-np.abs(stream_at(position, run)).mean(axis=0).max(axis=0))
 
 
 def tensor_error(position: int, layers: Place | None = None) -> Measure:
     """Error of the residual stream with one scale for all tokens of a prompt, in per cent."""
     return _error("stream, one scale a tensor (%)", "stream_error", Site.RESID, tensor_rounding, position, layers)
+
+
+def others_error(position: int, layers: Place | None = None) -> Measure:
+    """Error of the residual stream with one scale for all tokens of a prompt but one, which is left unrounded, in per cent."""
+    return _error(
+        "stream, the token left unrounded (%)", "stream_others_error", Site.RESID, others_rounding(position), position, layers
+    )
 
 
 def token_error(position: int, layers: Place | None = None) -> Measure:
@@ -101,13 +126,23 @@ def tensor_rounding(x: jax.Array, view: View) -> jax.Array:
     return _rounding(x, view, (1, 2))
 
 
+@functools.cache
+def others_rounding(position: int) -> Callable[[jax.Array, View], jax.Array]:
+    """Like `tensor_rounding`, with a scale that leaves out a position, where the error means nothing."""
+
+    def rounding(x: jax.Array, view: View) -> jax.Array:
+        return _rounding(x, view, (1, 2), jnp.arange(x.shape[1]) != position)
+
+    return rounding
+
+
 def token_rounding(x: jax.Array, view: View) -> jax.Array:
     """Like `tensor_rounding`, with a scale for each position."""
     return _rounding(x, view, (2,))
 
 
-def _rounding(x: jax.Array, view: View, axes: tuple[int, ...]) -> jax.Array:
-    top = jnp.abs(real(x, view)).max(axis=axes, keepdims=True)
+def _rounding(x: jax.Array, view: View, axes: tuple[int, ...], counted: jax.Array | bool = True) -> jax.Array:
+    top = jnp.where(jnp.reshape(counted, (1, -1, 1)), jnp.abs(real(x, view)), 0).max(axis=axes, keepdims=True)
     scale = jnp.where(top > 0, top, 1) / STEPS
     lost = jnp.sqrt(jnp.square(jnp.round(x / scale) * scale - x).sum(axis=-1))
     size = jnp.sqrt(jnp.square(x).sum(axis=-1))

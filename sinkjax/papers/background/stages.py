@@ -20,6 +20,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import MIN_QUERIES, RECEIVED, in_layers, layer_index
+from sinkjax.lab.took import Check
 from sinkjax.papers.background import _massive as massive
 from sinkjax.papers.background.massive import SPARED, set_dims, stream_at
 
@@ -55,13 +56,20 @@ def study(lab: Lab, s: Settings) -> None:
     clamped = lab.sweep("clamped", clamps, columns, random_dim, title="largest dim to zero")
     lab.noop(edit("resid", "scale", 1.0, queries=0))
 
+    def took(stage: str) -> Check:
+        return removed(largest_activation(0, places[stage]), clamped.at(stage=stage))
+
     one, two = massive.massive(clamped, 0), Premise(lambda read: several(found))
     late_sinks, early_sinks = is_sink(late, clamped, late_other), is_sink(early, clamped, early_other)
     source = "ours, on Sun et al. 2024, section 4"
     lab.describe("stages", "ours, on Sun et al. 2024, section 2", lambda read: described(found))
-    lab.claim("late-dies", source, effect(late, clamped.at(stage="last")), all_of(one, late_sinks), sign=-1)
-    lab.claim("early-dies", source, effect(early, clamped.at(stage="first")), all_of(two, early_sinks), sign=-1)
-    lab.claim("late-stays", source, effect(late, clamped.at(stage="first")), all_of(two, late_sinks), stays=True)
+    lab.claim("late-dies", source, effect(late, clamped.at(stage="last")), all_of(one, late_sinks), sign=-1, took=took("last"))
+    lab.claim(
+        "early-dies", source, effect(early, clamped.at(stage="first")), all_of(two, early_sinks), sign=-1, took=took("first")
+    )
+    lab.claim(
+        "late-stays", source, effect(late, clamped.at(stage="first")), all_of(two, late_sinks), stays=True, took=took("first")
+    )
     conditions = [clamped.at(stage=name) for name in of_stage]
     lab.draw(by_layer, partial(attention_in, 0), partial(largest_activation, 0), conditions=conditions)
 

@@ -73,11 +73,11 @@ def study(lab: Lab, s: Settings) -> None:
 
     alone, one, kept = (windows.at(size=s.cache, first=first) for first in (0, 1, s.keep))
     paper, above = "Xiao et al. 2024, Fig. 3, Table 1", above_recomputed(nll, kept, best)
-    lab.claim("window", paper, above_recomputed(nll, alone, best))
+    lab.claim("window", paper, above_recomputed(nll, alone, best), took=MASKED)
     random = undone(nll, alone, kept, best, matched=True)
-    lab.claim("first", paper, undone(nll, alone, kept, best), beside=[above, random])
-    lab.claim("one", "Xiao et al. 2024, Table 2", undone(nll, alone, one, best))
-    lab.claim("more", "Xiao et al. 2024, Table 2", undone(nll, one, kept, best))
+    lab.claim("first", paper, undone(nll, alone, kept, best), beside=[above, random], took=MASKED)
+    lab.claim("one", "Xiao et al. 2024, Table 2", undone(nll, alone, one, best), took=MASKED)
+    lab.claim("more", "Xiao et al. 2024, Table 2", undone(nll, one, kept, best), took=MASKED)
 
     lab.draw(loss_by_position, windows.at(size=s.cache), best)
     lab.draw(lines_along, "first", nll, over=windows, by="size", effect=True)

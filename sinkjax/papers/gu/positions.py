@@ -74,9 +74,9 @@ def study(lab: Lab, s: Settings) -> None:
     source, learned = "Gu et al. 2025, Table 7", positions_are("added")
     sinks = is_sink(attention_to(0, lab.half), exchange, strongest_other_attention(0, lab.half))
     premise = all_of(learned, without_bos(exchange), sinks)
-    lab.claim("replaced", source, effect(sink, becomes.every), premise, sign=-1)
-    lab.claim("leaves", source, effect(sink, exchange.every), premise, sign=-1)
-    lab.claim("moves", source, moved(sink, at_place, exchange.every), premise)
+    lab.claim("replaced", source, effect(sink, becomes.every), premise, sign=-1, took=WRITTEN)
+    lab.claim("leaves", source, effect(sink, exchange.every), premise, sign=-1, took=WRITTEN)
+    lab.claim("moves", source, moved(sink, at_place, exchange.every), premise, took=WRITTEN)
     lab.identity("alike", "Gu et al. 2025, Propositions 1 to 4", lambda read: alike(read, exchange, 1e-4))
 
     for one in (exchange, becomes, *reversed(text)):

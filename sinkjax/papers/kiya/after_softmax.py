@@ -63,7 +63,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     zero = [one[ALL.at(way="weights")] for one in (masked, alone)]
     logits, rescaled = (masked[ALL.at(way=way)] for way in ("logits", "renormalised"))
-    lab.claim("collapse", "Kiya et al. 2026, footnote 8", effect(cost, zero[0]), beside=[effect(cost, zero[1])])
+    lab.claim("collapse", "Kiya et al. 2026, footnote 8", effect(cost, zero[0]), beside=[effect(cost, zero[1])], took=WRITTEN)
     lab.identity("algebra", "algebra", same(cost, logits, rescaled, 0.001))
 
     lab.draw(lines_along, "way", cost, at_next, size, over=masked)

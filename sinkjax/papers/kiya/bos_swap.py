@@ -58,12 +58,14 @@ def study(lab: Lab, s: Settings) -> None:
     massive, massive_at_once = (all_of(meets, reaches(one, with_bos, MASSIVE_SIZE)) for one in (large_0, first_size_0))
     strongest, without = all_of(meets, is_sink(seen_0, with_bos, other)), is_sink(seen_0, text, other)
     paper, above = "Kiya et al. 2026", typical_activation(half)
-    lab.claim("sink-first", f"{paper}, Fig. 2a", moved(first_seen_0, first_seen, bos), sinks, [effect(first_sink, bos)])
-    lab.claim("activation-first", f"{paper}, Fig. 2d", effect(first_size, bos, whole=first_size_0), massive_at_once)
-    lab.claim("sink", f"{paper}, Figs. 2c, 7", effect(seen_0, bos), strongest, [effect(sink_0, bos)], stays=True)
-    lab.claim("activation", f"{paper}, Figs. 2f, 7", effect(large_0, bos, above=above), massive, stays=True)
+    lab.claim(
+        "sink-first", f"{paper}, Fig. 2a", moved(first_seen_0, first_seen, bos), sinks, [effect(first_sink, bos)], took=WRITTEN
+    )
+    lab.claim("activation-first", f"{paper}, Fig. 2d", effect(first_size, bos, whole=first_size_0), massive_at_once, took=WRITTEN)
+    lab.claim("sink", f"{paper}, Figs. 2c, 7", effect(seen_0, bos), strongest, [effect(sink_0, bos)], stays=True, took=WRITTEN)
+    lab.claim("activation", f"{paper}, Figs. 2f, 7", effect(large_0, bos, above=above), massive, stays=True, took=WRITTEN)
     beside = [effect(sink_0, ordinary)]
-    lab.claim("ordinary", f"ours, on {paper}, conclusion", effect(seen_0, ordinary), without, beside, stays=True)
+    lab.claim("ordinary", f"ours, on {paper}, conclusion", effect(seen_0, ordinary), without, beside, stays=True, took=WRITTEN)
 
     shown = ALL.at(position=s.shown)
     lab.maps(with_bos[shown], text[shown])

@@ -77,14 +77,16 @@ def study(lab: Lab, s: Settings) -> None:
     def moves(name: str, place: Place, source: str, *premises: Premise) -> None:
         """The next token gains the masked one's attention in the paper's mean map; the share of heads stands beside it."""
         where = masks[place]
-        lab.claim(name, source, moved(seen, seen_next, where), all_of(sinks, *premises), beside=[effect(sink_next, where)])
+        lab.claim(
+            name, source, moved(seen, seen_next, where), all_of(sinks, *premises), beside=[effect(sink_next, where)], took=MASKED
+        )
 
     moves("all", ALL, "Kiya et al. 2026, Figs. 4a, 8a")
     moves("first", layer(0), "Kiya et al. 2026, Fig. 4b", at_once)
-    lab.claim("second-stays", "Kiya et al. 2026, Fig. 4c", second_layer, all_of(sinks, at_once), stays=True)
-    lab.claim("second-moves", "Kiya et al. 2026, Fig. 8c", second_layer, all_of(sinks, in_third))
+    lab.claim("second-stays", "Kiya et al. 2026, Fig. 4c", second_layer, all_of(sinks, at_once), stays=True, took=MASKED)
+    lab.claim("second-moves", "Kiya et al. 2026, Fig. 8c", second_layer, all_of(sinks, in_third), took=MASKED)
     moves("forms", forms, "ours, on Kiya et al. 2026, Fig. 8, conclusion", massive)
-    lab.claim("activation", "Kiya et al. 2026, Figs. 4, 8", moved(large, large_next, masks[ALL]), massive)
+    lab.claim("activation", "Kiya et al. 2026, Figs. 4, 8", moved(large, large_next, masks[ALL]), massive, took=MASKED)
     lab.identity("kept", "Kiya et al. 2026, Figs. 4, 8", unchanged(size, masks[ALL], 1e-4))
 
     lab.draw(lines, (sink, sink_next), (size, size_next), over=masks)

@@ -56,7 +56,7 @@ def study(lab: Lab, s: Settings) -> None:
     ours, beside = "ours, on Kiya et al. 2026, Fig. 3b, conclusion", [effect(sink, swapped)]
     lab.describe("bos", "Kiya et al. 2026, Fig. 3a", lambda read: scores_of_bos(read, scores))
     lab.identity("distance", "Kiya et al. 2026, Fig. 3b", lambda read: depends_on_distance(read, scores))
-    lab.claim("sink", ours, effect(seen, swapped), sinks, beside, stays=True)
+    lab.claim("sink", ours, effect(seen, swapped), sinks, beside, stays=True, took=WRITTEN)
     lab.identity("activation", "the first token sees itself alone", unchanged(size, swapped, 1e-4))
 
     lab.draw(score_maps, scores)

@@ -81,16 +81,20 @@ def study(lab: Lab, s: Settings) -> None:
     everywhere, early = alone[ALL], alone[forms]
     sinks, massive = is_sink(seen_0, alone, strongest_later_attention(0, lab.half)), reaches(large_0, alone, MASSIVE_SIZE)
     ours, beside = "ours, on Kiya et al. 2026, Fig. 9, conclusion", [effect(sink, everywhere, sink_0)]
-    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(behind, seen, everywhere), sinks, beside, split=1 / 2)
+    lab.claim("sink", "Kiya et al. 2026, Fig. 5", moved(behind, seen, everywhere), sinks, beside, split=1 / 2, took=ISOLATED)
     unsplit = difference(seen, without_0[ALL], free.every, behind)
-    lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks)
-    lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive)
+    lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks, took=ISOLATED)
+    lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive, took=ISOLATED)
     beside_0 = [effect(sink_0, everywhere)]
-    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", effect(behind, everywhere), sinks, beside_0, sign=-1, split=1 / 2)
+    lab.claim(
+        "leaves", "Kiya et al. 2026, Fig. 5", effect(behind, everywhere), sinks, beside_0, sign=-1, split=1 / 2, took=ISOLATED
+    )
     both, beside = all_of(sinks, massive), [effect(sink, early, sink_0)]
-    lab.claim("early", ours, moved(behind, seen, early), both, beside, split=1 / 2)
-    lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, behind), both)
-    lab.claim("other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every, behind), sinks)
+    lab.claim("early", ours, moved(behind, seen, early), both, beside, split=1 / 2, took=ISOLATED)
+    lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, behind), both, took=ISOLATED)
+    lab.claim(
+        "other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every, behind), sinks, took=ISOLATED
+    )
 
     rows = (
         (lambda layers: own("position", partial(later_sink_rate, eps=s.eps, layers=layers))),

@@ -74,7 +74,7 @@ def study(lab: Lab, s: Settings) -> None:
     for name, title, make in (("text", "the text's own tokens", alone), ("copies", "copies of the first token", copies)):
         sweep = lab.sweep(name, {ALL.at(tokens=count): make(count) for count in s.counts}, columns, title=title)
         sinks = is_sink(later_attention_to(0, lab.half), sweep, strongest_later_attention(0, lab.half))
-        lab.claim(name, source, equal(share, sweep.every), sinks, stays=True)
+        lab.claim(name, source, equal(share, sweep.every), sinks, stays=True, took=ISOLATED)
         lab.describe(f"{name}-keys", "ours", partial(by_key, sweep, s))
         lab.describe(f"{name}-heads", "ours", partial(by_head, sweep, s))
         lab.draw(share_by_head, sweep, s)

@@ -101,12 +101,12 @@ def study(lab: Lab, s: Settings) -> None:
 
     source, pushed, scaled = "Li et al. 2026, Figs. 5-6", *(factors.at(mean=mean, factor=s.factor) for mean in (PROMPTS, NORM))
     beside = [*(effect(measure, pushed) for measure in (score, sink, size)), unedited(sink_0, factors)]
-    lab.claim("sink", source, difference(score, pushed, scaled), attention_unnormed(), beside)
-    lab.claim("rises", source, slope(score, factors.at(mean=PROMPTS), "factor"))
+    lab.claim("sink", source, difference(score, pushed, scaled), attention_unnormed(), beside, took=WRITTEN)
+    lab.claim("rises", source, slope(score, factors.at(mean=PROMPTS), "factor"), took=WRITTEN)
     beside = [effect(measure, scaled, controls=False) for measure in (sink, size)]
     no_sink = effect(score, scaled, whole=score_0, controls=False)
     sinks = is_sink(attention_to(0, lab.half), factors, strongest_other_attention(0, lab.half))
-    lab.claim("norm", source, no_sink, all_of(attention_unnormed(), sinks), beside, stays=True)
+    lab.claim("norm", source, no_sink, all_of(attention_unnormed(), sinks), beside, stays=True, took=WRITTEN)
 
     lab.draw(lines_along, "factor", score, sink, size, over=factors, by="mean", log_x=True)
     for sweep in (windows, layers):

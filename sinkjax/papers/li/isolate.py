@@ -62,11 +62,11 @@ def study(lab: Lab, s: Settings) -> None:
     source, everywhere = "Li et al. 2026, intervention 1", alone[ALL]
     beside = [effect(sink, everywhere, sink_0), effect(size, everywhere), *early_and_later(alone)]
     sinks = is_sink(attention_to(0, lab.half), alone, strongest_other_attention(0, lab.half))
-    lab.claim("sink", source, moved(score_0, score, everywhere), sinks, beside, split=1 / 2)
+    lab.claim("sink", source, moved(score_0, score, everywhere), sinks, beside, split=1 / 2, took=ISOLATED)
     unsplit = difference(score, without_0.at(isolated="yes"), without_0.at(isolated="no"), score_0)
-    lab.claim("sink-alone", f"ours, on {source}", unsplit, sinks)
+    lab.claim("sink-alone", f"ours, on {source}", unsplit, sinks, took=ISOLATED)
     beside = [effect(score, even[ALL]), effect(score, other[ALL]), *early_and_later(even), *early_and_later(other)]
-    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL], score_0), sinks, beside)
+    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL], score_0), sinks, beside, took=ISOLATED)
 
     for sweep in (alone, even):
         lab.draw(lines, score, sink, size, over=sweep)

@@ -102,7 +102,7 @@ def study(lab: Lab, s: Settings) -> None:
         """A link has the effect of isolation; beside it the other measure, and the loss without the link."""
         taken = [lost(one, sweep.at(link=link), whole) for sweep in (without, held) for one in (measure, also)]
         put = alone.at(link=link)
-        lab.claim(link, source, part(measure, put, whole), premise, [part(also, put, whole), *taken])
+        lab.claim(link, source, part(measure, put, whole), premise, [part(also, put, whole), *taken], took=WRITTEN)
 
     lab.identity("variance", source, same(formed, alone.at(link="variance"), whole, ROUNDING))
     brings(size, "neurons", score, massive)
@@ -110,10 +110,10 @@ def study(lab: Lab, s: Settings) -> None:
     brings(score, "keys", size, both)
     for link in SPLIT:
         put_in_alone, all_links, nothing = (without_0.at(put=name) for name in (link, "isolation", "nothing"))
-        lab.claim(f"{link}-alone", source, part(score, put_in_alone, all_links, above=nothing), both)
+        lab.claim(f"{link}-alone", source, part(score, put_in_alone, all_links, above=nothing), both, took=WRITTEN)
     kinds = [{"kind": kind, "window": "all"} for kind in KINDS[1:]]
     beside = [lost(size, silent.at(**kind), isolated.at(**kind)) for kind in kinds]
-    lab.claim("needed", source, lost(size, without.at(link="neurons"), whole), massive, beside)
+    lab.claim("needed", source, lost(size, without.at(link="neurons"), whole), massive, beside, took=WRITTEN)
     lab.claim("ignites", on_super, foretold(ignited), massive, [foretold(ignited, "plain_alignment")])
 
     for sweep in (alone, without):

@@ -92,6 +92,7 @@ def study(lab: Lab, s: Settings) -> None:
         reaches(size, together, MASSIVE_SIZE),
         [effect(sink, without_all)],
         sign=-1,
+        took=WRITTEN,
     )
 
     lab.draw(neuron_norms, work)
