@@ -67,7 +67,8 @@ def weights(
 ) -> tuple[jax.Array, Counts]:
     """WEIGHTS, a block of queries: weights float and visible bool, both [B, H, Q, S]. An invisible weight stays 0."""
     selected, cells = _pairs(term, weights, rows, layer)
-    value = at_layer(term.value, layer)[:, :, None, None].astype(weights.dtype)
+    value = at_layer(term.value, layer).astype(weights.dtype)
+    value = value[:, :, None, : weights.shape[-1]] if value.ndim == 3 else value[:, :, None, None]  # a row over keys, or a number
     new = jnp.where(cells & visible, weights * value if term.op == "scale" else value, weights)
     if term.renormalise:
         before, after = weights.sum(-1, keepdims=True), new.sum(-1, keepdims=True)

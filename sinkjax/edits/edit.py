@@ -125,7 +125,8 @@ def edit(
             reader only, and composes only with other injections into what the reader reads.
         value: A scalar, or an array. At vector sites: [dims] over the chosen dims; a donor from another run, [B, dims] or [L, B,
             dims] ([L, B, H, dims] if the site has heads); or a donor with all positions, [L, B, T, dims] ([L, B, T, H, dims] with
-            heads). The L, B, T and H axes may be 1. At LOGITS and WEIGHTS: [L, B, H]. At POSITION: int, [T] or [B, T]. -inf is
+            heads). The L, B, T and H axes may be 1. At LOGITS and WEIGHTS: [L, B, H]; at WEIGHTS also
+            [L, B, H, T], a row of weights over the keys that each selected query gets. At POSITION: int, [T] or [B, T]. -inf is
             allowed only at LOGITS, where it masks: it clears the key's visibility, so its weight is exactly 0.
         layers: Layers, from 0: an int, a sequence, a slice or None (all).
         heads: Query heads, selected in the same way.

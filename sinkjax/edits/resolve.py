@@ -127,16 +127,16 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
         raise SinkjaxError(f"the value of an edit at {term.site.name} must be finite{' or -inf' * may_mask}")
     tail = ["heads"] * (spec.heads is not None) + ["dims"] * (spec.dims is not None)
     rank = 2 + len(tail)
-    ranks = sorted({0, 1, 2, 3, rank, rank + 1} if spec.dims else {0, rank})
+    ranks = sorted({0, 1, 2, 3, rank, rank + 1} if spec.dims else {0, rank, rank + (term.site == Site.WEIGHTS)})
     if value.ndim not in ranks:
         allowed_ranks = f"{', '.join(map(str, ranks[:-1]))} or {ranks[-1]}"
         raise SinkjaxError(f"a value at {term.site.name} has rank {allowed_ranks}, not {value.ndim}")
     if value.ndim > rank:
-        tail, rank = ["positions", *tail], rank + 1
+        tail, rank = ["positions", *tail] if spec.dims else [*tail, "keys"], rank + 1
     if spec.heads and spec.dims and 0 < value.ndim < rank:
         value = value[..., None, :]  # a donor without a head axis serves every selected head
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
-    allowed = {"layers": {1, L}, "prompts": {1, B}, "positions": {1, T}}
+    allowed = {"layers": {1, L}, "prompts": {1, B}, "positions": {1, T}, "keys": {T}}
     allowed["heads"] = {1, axis_size(config, spec.heads) if spec.heads else 1}
     allowed["dims"] = {1, int(dims.sum()), dims.size}
     for name, size in zip(("layers", "prompts", *tail), value.shape, strict=True):

@@ -88,8 +88,8 @@ class Resolved:
     layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
     site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
     POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (T or 1,) (H or 1,) (dims or 1)], with the site's head and
-    dims axes, and a position axis if the value has one. distance: bool [T], the selected distances of a query from its key, or
-    None for all.
+    dims axes, and a position axis if the value has one; at WEIGHTS also float [L or 1, B or 1, H or 1, T], a row over keys.
+    distance: bool [T], the selected distances of a query from its key, or None for all.
     """
 
     layer_head: Any
@@ -142,6 +142,8 @@ class Resolved:
         value = pad(self.value, 1) if self.site == Site.POSITION else self.value
         if self.by_position and value.shape[2] > 1:
             value = pad(value, 2)
+        if self.site == Site.WEIGHTS and value.ndim == 4:
+            value = pad(value, 3)
         distance = None if self.distance is None else pad(self.distance, 0)
         return dataclasses.replace(self, query=pad(self.query, 1), key=pad(self.key, 1), value=value, distance=distance)
 

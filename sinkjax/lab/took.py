@@ -76,7 +76,7 @@ class Check:
 
         every = [drawn(case) for case in self.where.cases]
         count, few = min(map(len, every)), every[0].shape[1]
-        return np.mean([one[:count].mean(axis=1) for one in every], axis=0) / self._target(read, few)
+        return np.asarray(np.mean([one[:count].mean(axis=1) for one in every], axis=0) / self._target(read, few))
 
 
 def removed(measure: Measure, where: Where) -> Check:

@@ -60,7 +60,7 @@ def verdicts(section: Section) -> str:
     """Count the words on a section's claims; those that were not judged come last."""
     claims = [one for one in section.verdicts if one.kind == "claim"]
     judged, others = (Counter(one.plain for one in claims if one.judged == flag) for flag in (True, False))
-    if any(one.took for one in claims):  # counted on every page with edits, also when there are none
-        others[NOT_TAKEN] += 0
+    counted = [f"{others.pop(NOT_TAKEN, 0)} whose edit did not take"] if any(one.took for one in claims) else []
     texts = [", ".join(f"{count} {word}" for word, count in one.most_common()) for one in (judged, others)]
+    texts[1] = ", ".join(filter(None, [texts[1], *counted]))
     return "; ".join(filter(None, (texts[0], texts[1] and f"not judged: {texts[1]}"))) or "no claims to judge"

@@ -42,7 +42,7 @@ SIZE, DIRECTION = {BOS: 26.155, MEAN: 100.611}, {BOS: 0.521, MEAN: 0.010}  # sec
 ROUNDED = 0.0005  # half of the last published decimal
 SCALE = "All figures here share a colour scale. Layers are counted from 1, as in the paper, and positions from 0."
 UNEDITED, SWAPPED = "no edit", "BOS swapped"
-MASKED, ALONE = (0, 1), (0, 1, 2)  # layers that are edited on their own in Figs. 4 and 8, and 5 and 9
+MASK_LAYERS, ALONE_LAYERS = (0, 1), (0, 1, 2)  # layers that are edited on their own in Figs. 4 and 8, and 5 and 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,8 @@ def study(lab: Lab, s: Settings) -> None:
     lab.needs_bos()
     layers, p = drawn_layers(s.map_layers, lab.layers), s.position
     swapped = {SWAPPED: swap_embeddings(0, p)}
-    masked = _edits("first key masked", partial(mask_key, 0), MASKED, lab.layers)
-    alone = _edits(f"position {p} sees only itself", partial(attend_self, p), ALONE, lab.layers)
+    masked = _edits("first key masked", partial(mask_key, 0), MASK_LAYERS, lab.layers)
+    alone = _edits(f"position {p} sees only itself", partial(attend_self, p), ALONE_LAYERS, lab.layers)
 
     sink, size = sink_rate(0, s.eps), largest_activation(0)
     moved_sink, moved_size = sink_rate(p, s.eps), largest_activation(p)

@@ -2,7 +2,8 @@
 
 A token that sees only itself computes the same as that token alone. So a scan of single tokens (kiya/scan) predicts whether it
 becomes a sink once it is the first visible one, is isolated, or takes the first one's place. `scripts/predictions.py` writes the
-predictions into a file first, and compares them later.
+predictions into a file first, and compares them later. Two controls could defeat this cause: the same tokens put into a text but
+not isolated (identity without isolation), and a text's own tokens whose attention rows are permuted (neither).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import xarray
 
 import sinkjax
-from sinkjax import Edit, attend_self, compose, edit, mask_key, swap_embeddings
+from sinkjax import Capture, Edit, Site, attend_self, compose, edit, mask_key, swap_embeddings
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
@@ -101,18 +102,34 @@ def study(lab: Lab, s: Settings) -> None:
     predicted = lab.value("predicted", partial(predict, s), blank)
     rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], predicted["tokens"]), np.zeros((count, width)))
 
-    def put(row: NDArray[Any]) -> Edit:
-        return compose(edit("embed", "set", row, queries=s.place), isolated(s.place))
+    one = lab.architecture
+    blank_rows = np.full((one.layers, lab.prompts, one.heads, len(s.positions), s.length), np.float32(1 / s.length))
+    weights = lab.donor("weights", lambda run: rows_at(s.positions, run), blank_rows)
+
+    def put(row: NDArray[Any], *others: Edit) -> Edit:
+        return compose(edit("embed", "set", row, queries=s.place), *others)
+
+    def permuted(number: int, position: int) -> Edit:
+        """Give a query its own attention weights, on its keys in a random order for each layer, prompt and head."""
+        row = weights[..., number, :].copy()
+        row[..., : position + 1] = lab.rng(f"keys of position {position}").permuted(row[..., : position + 1], axis=-1)
+        return compose(edit("weights", "set", row, queries=position, label="row permuted"), hide_behind(0, position))
 
     seen, whole = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
     at = {ALL.at(position=p): p for p in s.positions}
     masked = lab.sweep("masked", {ALL.at(position=1): mask_key(0)}, [whole, seen], title="key 0 masked")
     alone = lab.sweep("isolated", {case: isolated(p) for case, p in at.items()}, [whole, seen], title="isolated")
     swapped = lab.sweep("swapped", {case: swap_embeddings(0, p) for case, p in at.items()}, [whole], title="swapped")
-    tokens = {ALL.at(token=token): put(row) for token, row in zip(predicted["tokens"], rows, strict=True)}
+    put_in = {ALL.at(token=token): row for token, row in zip(predicted["tokens"], rows, strict=True)}
+    tokens = {case: put(row, isolated(s.place)) for case, row in put_in.items()}
+    in_context = {case: put(row, hide_behind(0, s.place)) for case, row in put_in.items()}
     there = later_attention_to(s.place, lab.half)
     placed = lab.sweep("placed", tokens, [whole, there], prompts=s.token_prompts, title="put there and isolated")
+    context = lab.sweep("context", in_context, [whole, there], prompts=s.token_prompts, title="put there, not isolated")
+    own_rows = {ALL.at(position=p): permuted(number, p) for number, p in enumerate(s.positions)}
+    shuffled = lab.sweep("permuted", own_rows, [whole, seen], title="row permuted, not isolated")
     sweeps = {"masked": (masked, seen), "isolated": (alone, seen), "swapped": (swapped, whole), "placed": (placed, there)}
+    sweeps |= {"context": (context, there), "permuted": (shuffled, seen)}
 
     every = predictions(predicted, s)
     measured = partial(shares, every, sweeps, whole)
@@ -126,6 +143,11 @@ def study(lab: Lab, s: Settings) -> None:
 def isolated(position: int) -> Edit:
     """Let a token see only itself, and hide the first key, its equal competitor, from all queries behind it."""
     return compose(attend_self(position), hide_behind(0, position))
+
+
+def rows_at(positions: tuple[int, ...], run: Unedited) -> NDArray[Any]:
+    """Return the unedited attention weights of some queries: float[layer, prompt, head, position, key]."""
+    return run.captured(Capture(Site.WEIGHTS, positions=positions, name="weights"))["weights"]
 
 
 def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> dict[str, Any]:
@@ -177,13 +199,13 @@ def predictions(predicted: dict[str, Any], s: Settings) -> list[Prediction]:
     if "documents" not in predicted:
         return []
     documents, found = predicted["documents"], []
-    for name, places in {"masked": (1,), "isolated": s.positions, "swapped": s.positions}.items():
+    for name, places in {"masked": (1,), **dict.fromkeys(("isolated", "swapped", "permuted"), s.positions)}.items():
         for place in places:
             column = documents["positions"].index(place)
             own_tokens = zip(*([row[column] for row in documents[what]] for what in FACTS), strict=True)
             found += [Prediction(name, ALL.at(position=place), number, *facts) for number, facts in enumerate(own_tokens)]
-    put = zip(*(predicted[what] for what in FACTS), strict=True)
-    return found + [Prediction("placed", ALL.at(token=facts[0]), None, *facts) for facts in put]
+    put = [*zip(*(predicted[what] for what in FACTS), strict=True)]
+    return found + [Prediction(name, ALL.at(token=facts[0]), None, *facts) for name in ("placed", "context") for facts in put]
 
 
 def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Stored) -> NDArray[Any]:
@@ -232,6 +254,8 @@ def predicted_and_measured(every: list[Prediction], measured: Measured, read: St
         "isolated": "isolated: the text's own token",
         "swapped": "swapped: the new first token",
         "placed": "put into texts and isolated",
+        "context": "control: put into texts, not isolated",
+        "permuted": "control: the text's own token, its row permuted",
     }
     ratio, share = np.array([one.ratio for one in every]), measured(read)
     of = {name: np.array([one.intervention == name for one in every]) for name in titles}

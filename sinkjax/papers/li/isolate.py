@@ -7,11 +7,13 @@ Controls cut as many links at random in the same layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.lab import *
 from sinkjax.lab.edits import cut_links, hide_behind, see_only
 from sinkjax.lab.measures import attention_to_first_behind
@@ -25,6 +27,8 @@ class Settings(Controlled, Sinks, Mapped):
     """the token whose attention is edited, as in the paper"""
     keys: tuple[int, ...] = (0, 5, 9)
     """earlier keys; the token sees one of them at a time"""
+    even_at: tuple[int, ...] = (4, 8, 10, 16, 20, 24, 32, 42)
+    """tokens whose isolation is compared with even attention, of those that enough queries see"""
     ends: tuple[int, ...] = (1, 2, 3, 5, 7, 11, 15, 23)
     """last layers of the sets of first layers that are edited together"""
 
@@ -48,8 +52,13 @@ def study(lab: Lab, s: Settings) -> None:
     alone = lab.sweep("alone", edits, columns, other_links)
     seen = {place.at(seen=key): see_only(token, key, place.layers) for place in (forms, later, ALL) for key in s.keys}
     other = lab.sweep("other", seen, columns, title="only one other key")
-    averages = {place: edit("logits", "set", 0.0, queries=token, layers=place.layers) for place in sets}
+    averages = {place: even_attention(token, place.layers) for place in sets}
     even = lab.sweep("even", averages, columns, title="even attention")
+    seen_at = [p for p in s.even_at if p + MIN_QUERIES <= s.length]
+    by_way = {"isolated": attend_self, "even": even_attention}
+    at = {ALL.at(way=way, position=p): make(p) for way, make in by_way.items() for p in seen_at}
+    here, first = own("position", later_sink_score), own("position", attention_to_first_behind)
+    along = lab.sweep("along", at, [here, first], title="by position")
     away = hide_behind(0, token)
     hidden = {ALL.at(isolated="yes"): compose(attend_self(token), away), ALL.at(isolated="no"): away}
     without_0 = lab.sweep("without-0", hidden, columns, title="key 0 hidden behind it")
@@ -66,13 +75,20 @@ def study(lab: Lab, s: Settings) -> None:
     unsplit = difference(score, without_0.at(isolated="yes"), without_0.at(isolated="no"), score_0)
     lab.claim("sink-alone", f"ours, on {source}", unsplit, sinks, took=ISOLATED)
     beside = [effect(score, even[ALL]), effect(score, other[ALL]), *early_and_later(even), *early_and_later(other)]
-    lab.claim("average", f"ours, on {source}", difference(score, everywhere, even[ALL], score_0), sinks, beside, took=ISOLATED)
+    apart = difference(here, along.at(way="isolated"), along.at(way="even"), first)
+    lab.claim("average", f"ours, on {source}", apart, sinks, beside, took=ISOLATED)
 
+    lab.draw(lines_along, "position", here, over=along, by="way")
     for sweep in (alone, even):
         lab.draw(lines, score, sink, size, over=sweep)
     lab.draw(lines_along, "seen", score, sink, size, over=other)
     lab.maps(everywhere, even[ALL])
     lab.draw(activations, alone[forms], everywhere, even[ALL])
+
+
+def even_attention(position: int, layers: Sequence[int] | None = None) -> Edit:
+    """Let a query give the same weight to every key that it sees."""
+    return edit("logits", "set", 0.0, queries=position, layers=layers)
 
 
 def after(last: int, layers: int, name: str = "") -> Place:
