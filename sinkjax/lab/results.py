@@ -118,7 +118,11 @@ def _verdict(claim: Claim, read: Stored, twin: Stored, stated: Statement) -> Ver
         holds, text = (True, "") if claim.premise is None else claim.premise.test(read)
         if not holds:
             return Verdict(*about, not_applicable(text))
-        taken, took = claim.took.test(read) if isinstance(claim.took, Check) else (True, claim.took)
+        taken, took = True, claim.took
+        if isinstance(took, Check):
+            taken, took = took.test(read)
+        elif took:
+            took = f"the edit is its own check: {took}"
         if not taken:
             return Verdict(*about, not_taken(took), took=took)
         parts, judged = _judged(claim, of, read)

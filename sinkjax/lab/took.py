@@ -15,9 +15,9 @@ from sinkjax.lab.places import Case
 from sinkjax.lab.work import Where
 
 # Why an edit is its own check.
-MASKED = "the edit is its own check: a masked key has no weight"
-ISOLATED = "the edit is its own check: the query sees only the keys that are left to it"
-WRITTEN = "the edit is its own check: it sets exactly what the claim names"
+MASKED = "a masked key has no weight"
+ISOLATED = "the query sees only the keys that are left to it"
+WRITTEN = "it sets exactly what the claim names"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sinkjax import add_logit
 from sinkjax.lab import *
 
-LOWERED = "the edit is its own check: it lowers exactly these logits"
+LOWERED = "it lowers exactly these logits"  # so the edit is its own check
 
 
 @dataclass(frozen=True, kw_only=True)

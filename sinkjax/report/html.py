@@ -102,7 +102,7 @@ def _row(one: Verdict, drawn: bool) -> str:
     shown = f'<span class="value">{several}</span>' if number else f"<small>{escape(reason)}</small>"
     if undecided and number and reason:
         shown += f"<small>{escape(reason)}</small>"
-    took = "" if not one.took or one.took == reason else f"The edit took: {one.took}."
+    took = "" if not one.took or one.took == reason else f"Manipulation check: {one.took}."
     statistics = one.numbers if one.judgement.D is not None else ""
     folded = [statistics, "" if undecided else reason, took, one.judgement.method, *one.beside]
     more = "".join(f"<small>{escape(text)}</small>" for text in folded if text)

@@ -14,7 +14,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.checks import below, check_keys, each_once
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.lab import contrasts, measures
+from sinkjax.lab import contrasts, measures, took
 from sinkjax.lab.figures import activations
 from sinkjax.lab.measures import Measure, largest_activation, largest_elsewhere, loss, sink_rate
 from sinkjax.lab.places import Place, layer
@@ -35,6 +35,7 @@ MEASURES = (
     *("attention_to", "later_attention_to", "strongest_other_attention", "strongest_later_attention", "sink_rate"),
     *("later_sink_rate", "strongest_other_sink", "largest_activation", "largest_elsewhere", "typical_activation", "loss"),
 )
+CHECKS = ("removed", "planted")
 CONTRASTS = ("compared", "difference", "effect", "moved", "part", "recovered", "unedited")
 
 
@@ -53,7 +54,7 @@ class Settings(OnText):
     measures: tyro.conf.Suppress[tuple[Any, ...]] = field(default=(), metadata=documents.LATER)
     """columns of the summary, by name and arguments; if none, those of the statistics"""
     claims: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict, metadata=documents.LATER)
-    """statement -> its contrast by name and arguments, and its source, sign and readouts beside it"""
+    """statement -> its contrast by name and arguments, its source, sign, readouts beside it, and the check that its edit took"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,6 +71,7 @@ class Claimed:
     sign: int = 1
     stays: bool = False
     beside: tuple[Any, ...] = ()
+    took: Any = ""
 
 
 def study(lab: Lab, s: Settings) -> None:
@@ -83,7 +85,8 @@ def study(lab: Lab, s: Settings) -> None:
         what = f"claims: {statement}"
         one = documents.build(Claimed, node if isinstance(node, Mapping) else {"contrast": node}, what)
         contrast, *beside = (_call(each, CONTRASTS, contrasts, what, sweep) for each in (one.contrast, *one.beside))
-        lab.claim(statement, one.source, contrast, None, beside, one.sign, one.stays)
+        check = _call(one.took, CHECKS, took, f"{what}: took", sweep) if isinstance(one.took, Mapping) else str(one.took)
+        lab.claim(statement, one.source, contrast, None, beside, one.sign, one.stays, took=check)
     if "resid_max" in s.probe:
         lab.draw(activations, *([sweep[case] for case in edits][: DRAWN - 1] or [sweep.every]))
 

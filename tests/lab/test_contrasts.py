@@ -21,6 +21,7 @@ from sinkjax.analysis.verdicts import Verdict, verdicts_csv
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab import (
     ALL,
+    MASKED,
     Case,
     Contrast,
     Controlled,
@@ -103,7 +104,7 @@ def study(claims: Callable[[Lab, Any], None]) -> Program:
 
 def claim(make: Make, given: Make | None = None, beside: Make = lambda w: (), **facts: Any) -> Program:
     """The study with one claim."""
-    return study(lambda lab, w: lab.claim("it", "here", make(w), given and given(w), beside(w), **facts))
+    return study(lambda lab, w: lab.claim("it", "here", make(w), given and given(w), beside(w), **{"took": MASKED, **facts}))
 
 
 def parts(make: Make, numbers: Planted, **settings: Any) -> Parts:
@@ -238,13 +239,13 @@ def test_the_range_of_a_slope_is_that_of_the_steepest_line():
 def bounded(lab: Lab, w: Any) -> None:
     """Claims by every contrast of measures with a range."""
     for name in ("effect", "effect above", "difference", "difference of", "recovered of", "part of a fall", "unedited excess"):
-        lab.claim(name, "here", ARITHMETIC[name][0](w))
-    lab.claim("whole", "here", effect(SEEN, w.masked, whole=NEXT))
-    lab.claim("whole above", "here", effect(SEEN, w.masked, whole=NEXT, above=SEEN))
-    lab.claim("of another unit", "here", effect(SEEN, w.masked, whole=LOSS))
-    lab.claim("slope", "here", slope(SEEN, w.levels[ALL], "strength"))
-    lab.claim("compared", "here", compared(SEEN, NEXT, w.masked))
-    lab.claim("compared with another unit", "here", compared(SEEN, LOSS, w.masked))
+        lab.claim(name, "here", ARITHMETIC[name][0](w), took=MASKED)
+    lab.claim("whole", "here", effect(SEEN, w.masked, whole=NEXT), took=MASKED)
+    lab.claim("whole above", "here", effect(SEEN, w.masked, whole=NEXT, above=SEEN), took=MASKED)
+    lab.claim("of another unit", "here", effect(SEEN, w.masked, whole=LOSS), took=MASKED)
+    lab.claim("slope", "here", slope(SEEN, w.levels[ALL], "strength"), took=MASKED)
+    lab.claim("compared", "here", compared(SEEN, NEXT, w.masked), took=MASKED)
+    lab.claim("compared with another unit", "here", compared(SEEN, LOSS, w.masked), took=MASKED)
 
 
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))

@@ -39,7 +39,7 @@ def study(lab: Lab, s: Settings) -> None:
     edits = {place: mask_key(s.key, layers=place.layers) for place in places}
     masks = lab.sweep("masks", edits, [seen, after], lambda rng, case: mask_key(lab.random_position(rng, (0, 1))))
     lab.noop(add_logit(s.key, 0.0))
-    lab.claim("moves", "ours", moved(seen, after, masks[ALL]))
+    lab.claim("moves", "ours", moved(seen, after, masks[ALL]), took=MASKED)
     lab.identity("gone", "ours", same(after, masks[ALL], masks[upto(last, "the last one")], 1e-6))
     lab.draw(lines, (seen, after), over=masks)
 """
@@ -108,13 +108,13 @@ def test_a_run_is_taken_up_with_the_values_that_it_began_with(finished, files, t
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("masks[ALL]))", "masks[layer(7)]))", "masks is layer 7; .*layer 0, layer 1"),
-        ("masks[ALL]))", "masks[ALL.at(position=1)]))", "masks is position 1, all layers"),
+        ("masks[ALL]), took", "masks[layer(7)]), took", "masks is layer 7; .*layer 0, layer 1"),
+        ("masks[ALL]), took", "masks[ALL.at(position=1)]), took", "masks is position 1, all layers"),
         ('lab.claim("moves"', 'lab.claim("gone"', "two claims .*'gone'"),
         ("sink_rate(s.key + 1, s.eps)", "sink_rate(9, s.eps)", "key 9 .* 8 of 12 queries"),
         ("sink_rate(s.key + 1, s.eps)", "sink_rate(99, s.eps)", "position 99 .*12 tokens"),
-        ("masks[ALL]))", "masks[ALL]), stays=True)\n    lab.sweep('masks')", "two parts .*'masks'"),
-        ("moved(seen, after, masks[ALL]))", "unedited(seen, masks), stays=True)", "whole"),
+        ("took=MASKED)", "took=MASKED, stays=True)\n    lab.sweep('masks')", "two parts .*'masks'"),
+        ("moved(seen, after, masks[ALL]), took=MASKED)", "unedited(seen, masks), stays=True)", "whole"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_runs(files, tmp_path, old, new, sentence):

@@ -216,9 +216,9 @@ def test_controls_are_drawn_only_where_a_claim_that_can_be_tested_needs_them(tin
     def study(lab: Lab, s: Settings) -> None:
         a = lab.sweep("a", {one: mask_key(2, layers=one.layers) for one in each(L)}, control=functools.partial(another, lab))
         seen, impossible = attention_to(0, 0), Premise(lambda read: (False, ""), lambda architecture: False)
-        lab.claim("one", "here", effect(seen, a[layer(1)]))
-        lab.claim("never", "here", effect(seen, a[layer(0)]), impossible)
-        lab.claim("without", "here", effect(seen, a[layer(2)], controls=False))
+        lab.claim("one", "here", effect(seen, a[layer(1)]), took="x")
+        lab.claim("never", "here", effect(seen, a[layer(0)]), impossible, took="x")
+        lab.claim("without", "here", effect(seen, a[layer(2)], controls=False), took="x")
 
     lab = Program("own/places", study, Settings, Prose(), False, "").trace(Settings(length=T, bos="none"), tiny_config)
     assert {budget(point) for point in drawn(lab, "a")[1:]} == {"layer 1"}
