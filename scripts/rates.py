@@ -60,7 +60,7 @@ def numbers(tried: Tried, best: Mapping[str, Sequence[Entry]]) -> dict[str, obje
         "planned": sum(len(row) for row in tried.values()) * len(queue_runs.RATE_SEEDS),
         "best": sum(map(len, best.values())),
         "best planned": SEEDS * len(ROWS),
-        "table": judged_table(best) or tried_table(tried),
+        "table": judged_table(best, tried) or tried_table(tried),
         **{
             f"{row}/{one.name}": ", ".join(cell(each, one) for each in own.values())
             for row, own in tried.items()
@@ -148,16 +148,32 @@ def complete(best: Mapping[str, Sequence[Entry]]) -> bool:
     return best.keys() == ROWS.keys() and all(len(own) == SEEDS for own in best.values())
 
 
-def judged_table(best: Mapping[str, Sequence[Entry]]) -> str:
+def judged_table(best: Mapping[str, Sequence[Entry]], tried: Tried) -> str:
     """A line for each row at its best rate, with its word; nothing before every row has all seeds."""
     if not complete(best):
         return ""
-    words = {row: OURS.get(word := judged(best[row], best[PLAIN]).word, word) for row in ROWS if row != PLAIN}
+    words = {row: word(row, best, tried) for row in ROWS if row != PLAIN}
     lines = [
         [f"{label}: {rate_of(best[row])}", *(cell(best[row], one) for one in (ATTENTION, LOSS)), words.get(row, "-")]
         for row, label in ROWS.items()
     ]
     return markdown(["row: its best rate", "attention to BOS", "loss", "word"], lines)
+
+
+def word(row: str, best: Mapping[str, Sequence[Entry]], tried: Tried) -> str:
+    """The word of a row; "described" if another rate of AdamW's, with as low a loss, turns the comparison round."""
+    found = judged(best[row], best[PLAIN]).word
+    own, plain = (float(np.mean(values(best[name], ATTENTION))) for name in (row, PLAIN))
+    turned = [(other - own) * (plain - own) < 0 for other in as_good(tried[PLAIN])]
+    return "described" if found != "undecided" and any(turned) else OURS.get(found, found)
+
+
+def as_good(row: Mapping[str, Sequence[Entry]]) -> list[float]:
+    """Mean attention to BOS at each rate whose mean loss is within a standard deviation over seeds of the lowest."""
+    losses = {rate: np.asarray(values(entries, LOSS)) for rate, entries in row.items() if entries}
+    lowest = min(losses.values(), key=np.mean)
+    near = [rate for rate, own in losses.items() if own.mean() - lowest.mean() <= max(lowest.std(ddof=1), own.std(ddof=1))]
+    return [float(np.mean(values(row[rate], ATTENTION))) for rate in near]
 
 
 def rate_of(entries: Sequence[Entry]) -> str:
