@@ -112,6 +112,20 @@ def test_a_sequence_of_edits_is_their_composition(run) -> None:
     np.testing.assert_array_equal(run(compose()).logits, run().logits)
 
 
+def test_a_row_of_weights_over_the_keys_is_set_for_the_selected_queries(run) -> None:
+    record = run(probe=seen(Site.WEIGHTS, Site.RESID)).record
+    weights = np.nan_to_num(record["weights"])  # NaN at keys beyond a prompt
+    rows = np.moveaxis(weights[..., 6, :], 1, 0)  # [L, B, H, T] of query 6
+    put_back = run(edit("weights", "set", rows, queries=6), seen(Site.WEIGHTS, Site.RESID)).record
+    np.testing.assert_allclose(put_back["resid"], record["resid"], **TIGHT)
+    shuffled = np.random.default_rng(0).permuted(rows[..., :7], axis=-1)
+    rows = np.concatenate([shuffled, np.full_like(rows[..., 7:], 0.3)], axis=-1)  # keys that the query does not see
+    edited = np.nan_to_num(run(edit("weights", "set", rows, queries=6), seen(Site.WEIGHTS)).record["weights"])
+    np.testing.assert_allclose(np.moveaxis(edited, 1, 0)[..., 6, :7], shuffled, **TIGHT)
+    assert not edited[..., 6, 7:].any()
+    np.testing.assert_array_equal(edited[:, 0, :, :6], weights[:, 0, :, :6])
+
+
 def test_key_edits_take_key_value_heads_and_reach_their_group_of_query_heads(run) -> None:
     plain = np.asarray(run(probe=seen(Site.WEIGHTS)).record["weights"])[0, 0]
     scaled = edit("key", "scale", 2.0, keys=2, kv_heads=1, layers=0)

@@ -53,6 +53,8 @@ REFUSED: dict[str, Edit] = {
     r"per_prompt .* 1 prompts, .* 2": mask_key(per_prompt([1])),
     r"layer slice .* 5, .* 3": mask_key(0, layers=slice(0, 5)),
     r"layer slice 2:2 selects nothing of 3": mask_key(0, layers=slice(2, 2)),
+    r"WEIGHTS has 9 entries over keys; allowed: 10": edit("weights", "set", np.ones((3, 2, 6, 9)), queries=2),
+    r"a value at LOGITS has rank 0 or 3, not 4": edit("logits", "set", np.ones((3, 2, 6, 10)), queries=2),
     r"swap position 7 .*prompt 1": swap_embeddings(0, 7),
     r"swap position -1 .*prompt 0": swap_embeddings(0, -1),
     r"2 prompts, not shape \(3, 2\)": swap_embeddings([0, 1, 2], 3),

@@ -147,7 +147,7 @@ def isolated(position: int) -> Edit:
 
 def rows_at(positions: tuple[int, ...], run: Unedited) -> NDArray[Any]:
     """Return the unedited attention weights of some queries: float[layer, prompt, head, position, key]."""
-    return run.captured(Capture(Site.WEIGHTS, positions=positions, name="weights"))["weights"]
+    return np.nan_to_num(run.captured(Capture(Site.WEIGHTS, positions=positions, name="weights"))["weights"])  # NaN: no key there
 
 
 def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> dict[str, Any]:
