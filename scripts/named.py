@@ -64,6 +64,7 @@ MODELS = {
 }
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
 EDGES = (10,)  # percent, of the rule
+CONTROLS = ("context", "permuted")  # interventions of kiya/predictions that are controls
 STORE = "2026-11-27"  # since when sweeps write as they do now
 
 
@@ -145,7 +146,8 @@ class Named:
     def predicted(self, name: str) -> str:
         """Return a number of predictions, or their mean share, or the least activation of a wrong one, in per cent."""
         model, *intervention, what = name.split("/")
-        rows = table(self.data / "predictions" / f"{model}-measured.csv")
+        kept = "controls" if {*intervention} & {*CONTROLS} else "measured"
+        rows = table(self.data / "predictions" / f"{model}-{kept}.csv")
         of = [row for row in rows if not intervention or row["prediction"].partition(",")[0] == intervention[0]]
         wrong = [row for row in of if row["right"] == "0"]
         if what == "share":

@@ -41,10 +41,8 @@ class Check:
     def test(self, read: Numbers) -> tuple[bool, str]:
         """Return whether the edit took and no random control did, and the numbers that decide."""
         after, target = self._mean(read, self.measure, self.where), self._target(read)
-        share, bound = (
-            after / target,
-            f"at most {SMALL:.0%} may be left" if self.removes else f"at least {1 - SMALL:.0%} is needed",
-        )
+        share = after / target if target else np.nan
+        bound = f"at most {SMALL:.0%} may be left" if self.removes else f"at least {1 - SMALL:.0%} is needed"
         of = f"{three_digits(target)} {'without it' if self.like is None else f'with {self.like.text}'}"
         if self.target.name != self.measure.name:
             of = f"{of} ({self.target.name})"
@@ -56,7 +54,7 @@ class Check:
         return not also, text + (f", but {also} of {len(drawn)} random controls do the same" if also else "")
 
     def _holds(self, share: float) -> bool:
-        return bool(share <= SMALL if self.removes else share >= 1 - SMALL)  # NaN of an overflow does not
+        return bool(share <= SMALL if self.removes else share >= 1 - SMALL)  # false for NaN: an overflow, or nothing to remove
 
     def _target(self, read: Numbers, few: int | None = None) -> float:
         if self.like is None:
