@@ -5,6 +5,7 @@
     python scripts/protocol.py again NAME --commit C --wikitext FILE    # a finished run, since a defect of the code was mended
     python scripts/protocol.py list                     # the state of each run
     python scripts/protocol.py publish                  # finished studies into the tables of the pages; then scripts/findings.py
+    python scripts/protocol.py adopt RUN ...            # a finished run that no list has, into data/mended; then publish
 
 `run` refuses to begin before the freeze, and when the list differs from the frozen one. It uses the code of the frozen commit,
 whatever this checkout has become. An interrupted run resumes in results/protocol-0.4. A finished one is kept in
@@ -48,6 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LISTED = "configs/queue/protocol-0.4.yaml"
 PLAN = ROOT / LISTED
 PAGE, KEPT, RESULTS = DOCS / "results" / "protocol-0.4.md", DOCS / DATA / "protocol-0.4", ROOT / "results" / "protocol-0.4"
+MENDED, FACTS = DOCS / DATA / "mended", "run.json"
 FROZEN = KEPT / "commit.txt"
 CLAIMED, SUMMARISED = "claims.csv", "summary.csv"
 FLOPS = re.compile(r"FLOPs\s+([0-9.e+]+)")
@@ -87,6 +89,10 @@ def main() -> None:
     again.add_argument("--commit", required=True, help="the code")
     again.add_argument("--wikitext", required=True, help="the raw test split of WikiText-2")
     commands.add_parser("list", help="the state of each run")
+    adopting = commands.add_parser("adopt", help="keep a finished run of a study that no list has")
+    adopting.add_argument("folder", type=Path, help="the run, on the articles of WikiText-2's test split")
+    adopting.add_argument("--commit", required=True, help="the code")
+    adopting.add_argument("--seconds", type=float, required=True, help="its processor time")
     commands.add_parser("publish", help="put the claims and summaries of finished studies into the tables")
     options = parser.parse_args()
     match options.command:
@@ -104,6 +110,8 @@ def main() -> None:
         case "list":
             for run in runs():
                 print(f"{run.name}: {state(run)}")
+        case "adopt":
+            adopt(options.folder, git("rev-parse", options.commit), options.seconds)
         case "publish":
             publish()
 
@@ -138,7 +146,7 @@ def kept(run: Run) -> Path:
 
 def facts(run: Run) -> Path:
     """The file of a finished run; it is written last."""
-    return kept(run) / "run.json"
+    return kept(run) / FACTS
 
 
 def carry_out(run: Run, wikitext: str, commit: str) -> str:
@@ -146,10 +154,9 @@ def carry_out(run: Run, wikitext: str, commit: str) -> str:
 
     They replace what an earlier run kept at once, when all are written.
     """
-    out, folder = RESULTS / commit[:8] / run.name, kept(run).with_suffix(".new")
+    out = RESULTS / commit[:8] / run.name
     cost = out.with_suffix(".seconds")
     out.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
     before = children() - (float(cost.read_text(encoding="utf-8")) if cost.exists() else 0.0)
     text = str(Path(wikitext).resolve())
     command = [sys.executable, "-m", "sinkjax", "run", *run.arguments(text, plan()["split"]), "--out", str(out)]
@@ -158,18 +165,32 @@ def carry_out(run: Run, wikitext: str, commit: str) -> str:
     finally:
         seconds = children() - before
         write(cost, f"{seconds:.1f}")
+    keep(out, kept(run), run.condition.text, {"seconds": round(seconds), "commit": commit})
+    return f"{seconds:.0f} s"
+
+
+def adopt(out: Path, commit: str, seconds: float) -> None:
+    """Keep a finished run of a study that no list has, on the same text."""
+    settings = documents.parse((out / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
+    name = f"{settings['experiment'].replace('/', '-')}-{settings['model']}"
+    keep(out, MENDED / name, plan()["text"], {"seconds": round(seconds), "commit": commit})
+
+
+def keep(out: Path, target: Path, text: str, made: Mapping[str, object]) -> None:
+    """Copy a run's settings, tables and shown figure into the repository, whole or not at all."""
+    folder = target.with_suffix(".new")
+    shutil.rmtree(folder, ignore_errors=True)
     settings = documents.parse((out / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
     shown = Path("figures") / f"{findings.DRAWING}.png"
     (folder / shown.parent).mkdir(parents=True, exist_ok=True)
-    write(folder / CONFIG_FILE, documents.dump({**settings, "text": run.condition.text}))  # not where it lies
+    write(folder / CONFIG_FILE, documents.dump({**settings, "text": text}))  # not where it lies
     write(folder / CLAIMED, (out / CLAIMED).read_bytes())
     write(folder / f"{SUMMARISED}.gz", gzip.compress((out / SUMMARISED).read_bytes(), mtime=0))
     if (out / shown).exists():
         write(folder / shown, (out / shown).read_bytes())
-    write(folder / facts(run).name, json.dumps({"seconds": round(seconds), "commit": commit}) + "\n")
-    shutil.rmtree(kept(run), ignore_errors=True)
-    folder.rename(kept(run))
-    return f"{seconds:.0f} s"
+    write(folder / FACTS, json.dumps(made) + "\n")
+    shutil.rmtree(target, ignore_errors=True)
+    folder.rename(target)
 
 
 def children() -> float:
@@ -222,11 +243,14 @@ def publish() -> None:
     done = [run for run in runs() if run.study not in waiting]
     if not done:
         raise SystemExit("no study is done on all of its models")
-    claims = findings.collect(read(DOCS / CLAIMS), [kept(run) for run in done], DOCS)
-    again = {(run.study, run.condition): run for run in done}
-    summary = [row for row in read(DOCS / DATA / SUMMARY) if (row["study"], condition(row)) not in again]
-    for (study, measured), run in again.items():
-        summary += [{"study": study, **measured._asdict(), **row} for row in read(kept(run) / f"{SUMMARISED}.gz")]
+    folders = {(run.study, run.condition): kept(run) for run in done}
+    for folder in sorted(MENDED.glob("*")):
+        settings = documents.parse((folder / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
+        folders[settings["experiment"], condition(settings)] = folder
+    claims = findings.collect(read(DOCS / CLAIMS), [*folders.values()], DOCS)
+    summary = [row for row in read(DOCS / DATA / SUMMARY) if (row["study"], condition(row)) not in folders]
+    for (study, measured), folder in folders.items():
+        summary += [{"study": study, **measured._asdict(), **row} for row in read(folder / f"{SUMMARISED}.gz")]
     write(DOCS / CLAIMS, findings.as_csv(claims))
     write(DOCS / DATA / SUMMARY, lzma.compress(as_csv(summary).encode(), preset=9))
     print(f"{len(claims)} claims; waiting: {', '.join(sorted(waiting)) or 'none'}; now: python scripts/findings.py")
