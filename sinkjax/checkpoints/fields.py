@@ -6,6 +6,7 @@ Values are checked, a missing key is reported by name, and a key that nobody rea
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,18 +59,19 @@ class Fields:
             raise self.wrong(key, value, f"an integer from {low} to {high}")
         return value
 
-    def number(self, key: str) -> float:
-        """Return a number above 0 that is small enough for float32 arithmetic."""
+    def number(self, key: str, low: float | None = None) -> float:
+        """Return a number of at least `low` (None: above 0) that is small enough for float32 arithmetic."""
         value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < GREATEST:
-            raise self.wrong(key, value, f"a number above 0 and below {GREATEST:g}")
+        bound, least = ("above 0", math.ulp(0)) if low is None else (f"of at least {low:g}", low)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < GREATEST:
+            raise self.wrong(key, value, f"a number {bound} and below {GREATEST:g}")
         return float(value)
 
-    def optional_number(self, key: str) -> float | None:
-        """Return a number above 0, or None if the file has none; if it omits the key, its default, if any."""
+    def optional_number(self, key: str, low: float | None = None) -> float | None:
+        """Return a number as `number` does, or None if the file has none; if it omits the key, its default, if any."""
         self.read.add(key)
         omitted = key not in self.values and key in self.defaults
-        return self.number(key) if omitted or self.stated(key) else None
+        return self.number(key, low) if omitted or self.stated(key) else None
 
     def flag(self, key: str) -> bool:
         value = self.get(key)
