@@ -36,8 +36,9 @@ NEUTRAL: dict[str, Any] = {
     "is_causal": True,
 }
 
-# Keys that mean that the weights are packed in a way not visible from the tensors' types.
 CODE = "auto_map"  # the key of code that a program runs in place of the library's
+OWN_ONLY = ("rotary_emb_base", "rotary_pct")  # transformers reads no other name for these, except in a table
+# Keys that mean that the weights are packed in a way not visible from the tensors' types.
 QUANTISED = ("quantization_config", "quantization")
 
 
@@ -62,6 +63,11 @@ def read_config(
     values |= assume
     refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where)
     family = families()[values["model_type"]]
+    for key, usual in family.spelled.items():
+        if key in OWN_ONLY and defaults is None and values.get(key) is None and values.get(usual) is not None:
+            raise SinkjaxError(
+                f"{where} states {usual!r}, which transformers does not read in a {family.model_type}: name it {key!r}"
+            )
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
     for key in QUANTISED:

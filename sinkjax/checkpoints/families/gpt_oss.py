@@ -27,6 +27,7 @@ def read(fields: Fields) -> dict[str, Any]:
     found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     fields.fixed("hidden_act", "silu")
     size = window(fields)
+    fields.get("rope_scaling")  # transformers' class would scale by YaRN
     return {
         **found,
         **rotary(fields),

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, even_head_dim, optional_window, rms_norm, sizes
+from sinkjax.checkpoints.family import Family, optional_window, rms_norm, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_rope import rope_of
 from sinkjax.model.rotary import QueryGrowth
@@ -22,4 +22,4 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
 
 
-FAMILY = Family("ministral3", read, names.LLAMA, defaults={"head_dim": even_head_dim, "tie_word_embeddings": False})
+FAMILY = Family("ministral3", read, names.LLAMA, defaults={"tie_word_embeddings": False})
