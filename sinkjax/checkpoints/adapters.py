@@ -78,7 +78,7 @@ class Adapter:
         for key, named in found.items():
             if not named:
                 raise unknown(f"module in {pattern} of {self.values.where}:", key, modules)
-        fields = Fields(own, f"{pattern} of {self.values.where}")
+        fields = Fields(own, f"{pattern} of {self.values.where}", nested=True)
         first = {module: next((key for key, named in found.items() if module in named), None) for module in modules}
         return {
             module: fields.number(key, -GREATEST) if key else self.values.number(usual, -GREATEST)

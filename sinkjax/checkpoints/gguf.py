@@ -49,6 +49,10 @@ KEYS: dict[str, str | None] = {
 }
 # What llama.cpp takes for a key of a config.json that a file states under no key.
 DEFAULTS: dict[str, Any] = {"rope_theta": 10000.0, "num_key_value_heads": as_many_as_heads, "rope_scaling": {}}
+# Factors whose 0 means that there is none, as in llama.cpp.
+FACTORS = frozenset(
+    {"attention_multiplier", "clip_qkv", "embedding_multiplier", "logit_scale", "logits_scaling", "residual_multiplier"}
+)
 # Keys that name the model, or the one that it was made from.
 NAMES = (
     "general.name",
@@ -127,7 +131,7 @@ def _hf_values(
     """Return a file's settings under the keys of a config.json. Errors: metadata that is not understood, by key."""
     own, keys = file.own, {**KEYS, **layout.keys}
     fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS}, ignored=ignored)
-    stated = {to: own[key] for key, to in keys.items() if to is not None and key in own}
+    stated = {to: own[key] for key, to in keys.items() if to is not None and key in own and (own[key] != 0 or to not in FACTORS)}
     if stated.get("sliding_window") == 0:
         stated["sliding_window"] = None  # none, as llama.cpp takes it
     if "vocab_size" not in stated and isinstance(vocabulary, list) and vocabulary:

@@ -11,6 +11,11 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
+# Keys of a table that change numbers in some kind of rotation.
+EVERY = frozenset(
+    {"factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "short_factor", "long_factor", "alpha"}
+    | {"attention_factor", "mscale", "mscale_all_dim", "truncate", "llama_4_scaling_beta", "original_max_position_embeddings"}
+)
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 # Documented defaults in transformers for YaRN fields that a config omits.
@@ -74,18 +79,18 @@ def rope_of(
     """
     table = {key: value for key, value in table.items() if key not in ABSENT_IF_ZERO or value != 0}
     defaults = YARN_DEFAULTS | {ORIGINAL: context, "partial_rotary_factor": partial}
-    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored)
+    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored, nested=True)
     dims = None
     if head_dim is None:
         fields.fixed("partial_rotary_factor", 1.0)
-    elif (factor := fields.number("partial_rotary_factor")) != 1:
+    elif (factor := fields.number("partial_rotary_factor", low=0)) != 1:
         dims = int(head_dim * factor)
     if not any(value is not None for key, value in table.items() if key != "partial_rotary_factor"):
         return Rope(theta, dims=dims), context
     kind = fields.get("rope_type")
     one_of(f"rope_type in {fields.where}:", kind, kinds)
     scaling, reach = _scaling(kind, fields, context)
-    fields.finish(prefix="rope_scaling.")
+    fields.finish(prefix="rope_scaling.", elsewhere=EVERY, here=f"a rotation of kind {kind}")
     return Rope(theta, scaling, dims), max(context, reach)
 
 

@@ -34,7 +34,7 @@ def read(fields: Fields) -> dict[str, Any]:
         **rms_norm(fields),
         **biases(bias, bias, True),
         **windows(fields, size, lambda layer: layer % 2 == 0, found["layers"]),
-        "activation": ClampedSwiGLU(fields.number("swiglu_alpha"), fields.number("swiglu_limit")),
+        "activation": ClampedSwiGLU(fields.number("swiglu_alpha", low=0), fields.number("swiglu_limit")),
         "experts": Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"), bias=True),
         "normaliser": SinkLogit(),
     }
