@@ -14,7 +14,10 @@ import transformers
 
 import sinkjax
 from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Multipliers
+from tests.checkpoints.files import GGUF_METADATA, LLAMA, gguf_weights, random_weights, write_gguf
 from tests.model import families as small
 
 # family -> a change of its config.json, at any depth
@@ -23,7 +26,7 @@ ZEROS: dict[str, dict[str, Any]] = {
     "granite": {"embedding_multiplier": 0.0, "residual_multiplier": 0},
     "cohere": {"logit_scale": 0.0},
     "gpt_oss": {"swiglu_alpha": 0.0},
-    "mpt": {"attn_config": {"clip_qkv": 0.0, "alibi_bias_max": 0}},
+    "mpt": {"attn_config": {"clip_qkv": 0.0}},
     "gpt_neox": {"rope_parameters": {"partial_rotary_factor": 0.0}},
 }
 
@@ -51,3 +54,12 @@ def test_a_divisor_of_zero_is_refused(family: str, change: dict[str, float]) -> 
     values = json.loads(small.DRAWS[family](small.Turn(1)).to_json_string())
     with pytest.raises(SinkjaxError, match=rf"'{next(iter(change))}' .* must be a number above 0"):
         read_config(values | change, "config.json")
+
+
+def test_a_scale_of_zero_in_a_gguf_means_none_as_in_llama_cpp(tmp_path: Path) -> None:
+    scales = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
+    weights = gguf_weights(random_weights(LLAMA), 4, 2)
+    for metadata in (dict.fromkeys(scales, 0.0), {"logit_scale": 1.0}):
+        path = write_gguf(tmp_path / "m.gguf", GGUF_METADATA | metadata, weights, "granite")
+        config = open_checkpoint(str(path)).config
+        assert (config.multipliers, config.scale) == (Multipliers(), 0.5)

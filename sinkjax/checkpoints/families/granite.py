@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import DEFAULTS
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
 from sinkjax.model.config import Multipliers
 
 # Factors -> the least; None: above 0, as a divisor and a scale of scores must be.
@@ -21,6 +21,11 @@ def read(fields: Fields) -> dict[str, Any]:
     scales = {"multipliers": Multipliers(embedding, residual, 1 / logits), "score_scale": scores}
     norm = rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
     return sizes(fields, head_dim=None) | rotary(fields) | norm | scales
+
+
+def usual_scale(file: GgufFile) -> float:
+    """Return the factor on the scores of a file that states none or 0, as llama.cpp does."""
+    return (file.number("attention.head_count") / max(file.number("embedding_length"), 1)) ** 0.5
 
 
 FAMILY = Family(
@@ -39,9 +44,13 @@ FAMILY = Family(
         },
         implied={
             "hidden_act": "silu",
-            "attention_multiplier": lambda file: (file.number("embedding_length") / file.number("attention.head_count")) ** -0.5,
+            "attention_multiplier": usual_scale,
             "attention_bias": has("q_bias"),
             "mlp_bias": has("up_bias"),
+        },
+        absent={
+            "attention.scale": "the root of `attention.head_count` / `embedding_length`",
+            **dict.fromkeys(("embedding_scale", "residual_scale"), "1"),
         },
         interleaved=True,
     ),
