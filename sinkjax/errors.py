@@ -68,10 +68,15 @@ def short(value: object) -> str:
     return text if len(text) <= LONGEST and "\n" not in text else f"a {type(value).__name__}"
 
 
-def refuse_control(what: str, text: str, but: str = "") -> None:
-    """Raise if a text has a control character or surrogate that is not in `but`; names the first and its position."""
+def refuse_control(what: str, text: str, but: str = "", hint: bool = False) -> None:
+    """Raise if a text has a control character or surrogate that is not in `but`; names the first and its position.
+
+    hint: whether to name ways to take it out of a long text.
+    """
     found = next((entry for entry in CONTROL.finditer(text) if entry.group() not in but), None)
     if found:
         half = "\ud800" <= found.group() <= "\udfff"
         kind = "half a character," if half else "the control character"
-        raise SinkjaxError(f"{what} holds {kind} {found.group()!r} at position {found.start()}")
+        way = f"; text.replace({found.group()!r}, ' ') takes it out" if hint else ""
+        way += f", and in a file: tr '\\{ord(found.group()):o}' ' '" if hint and found.group().isascii() else ""
+        raise SinkjaxError(f"{what} holds {kind} {found.group()!r} at position {found.start()}{way}")

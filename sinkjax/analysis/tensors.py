@@ -65,8 +65,11 @@ def from_tensors(attention: Tensors = None, hidden: Tensors = None, lengths: Arr
 
 def _layers(what: str, given: Tensors, axes: str, one: bool) -> list[Any]:
     """Split an argument into layers with these axes. one: whether it may be a single layer. Errors: other shapes."""
+    from sinkjax.model.batch import dense, is_torch  # deferred because it imports JAX
+
+    given = dense(what, given) if is_torch(given) else given
     if isinstance(given, list | tuple):
-        layers = list(given)
+        layers = [dense(what, layer) if is_torch(layer) else layer for layer in given]
     elif len(_shape(given)) == len(axes) and one:
         layers = [given]
     else:
@@ -98,7 +101,9 @@ def _on_host(what: str, layer: Any) -> NDArray[Any]:
 
 def _known(lengths: ArrayLike | None, B: int, T: int) -> NDArray[np.int_]:
     """Return the lengths, int [B]. Errors: others than 1 to T for each prompt."""
-    found = np.full(B, T) if lengths is None else np.asarray(lengths)
+    from sinkjax.model.batch import as_array  # deferred because it imports JAX
+
+    found = np.full(B, T) if lengths is None else np.asarray(as_array("lengths", lengths))
     if found.shape != (B,) or found.dtype.kind not in "iu" or found.min() < 1 or found.max() > T:
         raise SinkjaxError(f"lengths must be {B} ints from 1 to {T}, not {short(lengths)}")
     return found

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from sinkjax.checkpoints.family import families
-from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.fields import GREATEST, Fields
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import as_part, slots
 from sinkjax.checkpoints.prefixes import canonical
@@ -25,19 +28,26 @@ from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import read_json
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import SinkjaxError, short, unknown
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADVICE = "load the model with peft, and save or pass model.merge_and_unload()"
 # Settings that choose what is trained or how, which the tensors show, or that name origins.
 INERT = frozenset(
     {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules", "lora_dropout", "bias"}
-    | {"modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "megatron_core", "qalora_group_size"}
-    | {"loftq_config", "runtime_config", "eva_config", "ensure_weight_tying", "r"}
+    | {"modules_to_save", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"}
+    | {"loftq_config", "runtime_config", "eva_config", "ensure_weight_tying"}
 )
 # Of these, initialisations that leave the base model's weights as they are.
 INITIAL = (True, False, "gaussian", "eva", "orthogonal")
 LOW_RANK = re.compile(r"(.+)\.lora_(A|B|embedding_A|embedding_B|magnitude_vector)(?:\.default)?(?:\.weight)?")
+TIME = 10  # seconds for all expressions of an adapter, which take milliseconds
+MATCH = """
+import json, re, sys
+expressions, names = json.load(sys.stdin)
+found = {each: [name for name in names if re.match(rf"(.*\\.)?({each})$", name)] for each in expressions}
+print(json.dumps(found))
+"""
 UNMERGED = re.compile(r"\.(lora_\w+|base_layer|modules_to_save)\.|\.(lora_embedding_[AB]|lora_magnitude_vector)$")
 
 
@@ -58,12 +68,22 @@ class Adapter:
     def kind(self) -> str:
         return "DoRA" if self.values.values.get("use_dora") else "rsLoRA" if self.values.values.get("use_rslora") else "LoRA"
 
-    def scale(self, module: str, rank: int) -> float:
-        """Return the factor on a module's B A."""
-        own = self.values.table("alpha_pattern")
-        named = [key for key in own if module == key or module.endswith(f".{key.removeprefix('^')}")]
-        alpha = Fields(own, self.values.where).number(named[0]) if named else self.values.number("lora_alpha")
-        return alpha / (math.sqrt(rank) if self.values.values.get("use_rslora") else rank)
+    def by_module(self, pattern: str, usual: str, modules: Sequence[str]) -> dict[str, float]:
+        """Return a number of each module: that of the first key of the table `pattern` which matches its name, or `usual`.
+
+        Errors: a key that matches no module; as for `matches`; not a number.
+        """
+        own = self.values.table(pattern)
+        found = matches([*own], modules, f"{pattern} in {self.values.where}") if own else {}
+        for key, named in found.items():
+            if not named:
+                raise unknown(f"module in {pattern} of {self.values.where}:", key, modules)
+        fields = Fields(own, f"{pattern} of {self.values.where}", nested=True)
+        first = {module: next((key for key, named in found.items() if module in named), None) for module in modules}
+        return {
+            module: fields.number(key, -GREATEST) if key else self.values.number(usual, -GREATEST)
+            for module, key in first.items()
+        }
 
 
 def read_adapter(folder: Path) -> Adapter | None:
@@ -73,10 +93,20 @@ def read_adapter(folder: Path) -> Adapter | None:
     """
     if not (folder / SETTINGS).is_file():
         return None
-    values = Fields(read_json(folder / SETTINGS), str(folder / SETTINGS))
+    values = Fields(read_json(folder / SETTINGS), str(folder / SETTINGS), {"r": 8, "lora_alpha": 8})  # peft's defaults
     kind = values.values.get("peft_type")
     refuse(kind != "LORA", f"{values.where} is an adapter of peft_type {short(kind)}, which sinkjax does not merge: {ADVICE}")
-    values.read |= {"peft_type", "base_model_name_or_path", "revision", "lora_alpha", "alpha_pattern", "use_rslora", "use_dora"}
+    values.read |= {
+        "peft_type",
+        "base_model_name_or_path",
+        "revision",
+        "r",
+        "rank_pattern",
+        "lora_alpha",
+        "alpha_pattern",
+        "use_rslora",
+        "use_dora",
+    }
     values.read |= {"fan_in_fan_out", "init_lora_weights"}
     refused = [key for key, value in values.values.items() if value and key not in values.read | INERT]
     if values.values.get("init_lora_weights", True) not in INITIAL:
@@ -120,14 +150,39 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
             tensors[target] = adapter.tensors[name]
         else:
             parts.setdefault(target, {"module": np.array(match[1])})[match[2]] = adapter.tensors[name].array()
-    for target, own in parts.items():
-        module = str(own.pop("module")).removeprefix("base_model.model.")
-        tensors[target] = _merged(tensors[target], adapter, module, own)
+    modules = {target: str(own.pop("module")).removeprefix("base_model.model.") for target, own in parts.items()}
+    alphas = adapter.by_module("alpha_pattern", "lora_alpha", [*modules.values()])
+    ranks = adapter.by_module("rank_pattern", "r", [*modules.values()])
+    for target, module in modules.items():
+        tensors[target] = _merged(tensors[target], adapter, module, parts[target], alphas[module], ranks[module])
     source = {**checkpoint.source, "adapter": f"{adapter.kind} in {adapter.folder}"}
     return dataclasses.replace(checkpoint, tensors=tensors, source=source)
 
 
-def _merged(base: Tensor, adapter: Adapter, module: str, own: Mapping[str, np.ndarray]) -> Tensor:
+def matches(expressions: Sequence[str], names: Sequence[str], where: str) -> dict[str, list[str]]:
+    """Map regular expressions to the names that end in a match, after a dot or as a whole, as peft matches them.
+
+    They are matched in another process, because some take longer than the age of the universe and none can be interrupted.
+    Errors: not a regular expression; one that takes longer than TIME.
+    """
+    try:
+        found = subprocess.run(
+            [sys.executable, "-I", "-c", MATCH],
+            input=json.dumps([expressions, names]),
+            capture_output=True,
+            text=True,
+            timeout=TIME,
+        )
+    except subprocess.TimeoutExpired:
+        raise SinkjaxError(
+            f"a regular expression of {where} takes more than {TIME} s on the names of modules; simplify: {short([*expressions])}"
+        ) from None
+    if found.returncode:
+        raise SinkjaxError(f"{where} must be regular expressions: {(found.stderr.strip().splitlines() or ['no memory'])[-1]}")
+    return dict(json.loads(found.stdout))
+
+
+def _merged(base: Tensor, adapter: Adapter, module: str, own: Mapping[str, np.ndarray], alpha: float, rank: float) -> Tensor:
     """Return a weight with its change, computed in float32 (or float64 if it is stored so), by rows. own: the arrays by name."""
     embedding = any(name.startswith("embedding") for name in own)
     ends = ("embedding_A", "embedding_B") if embedding else ("A", "B")
@@ -139,9 +194,12 @@ def _merged(base: Tensor, adapter: Adapter, module: str, own: Mapping[str, np.nd
         raise SinkjaxError(
             f"the adapter in {adapter.folder} has A {a.shape} and B {b.shape} for {module}, whose weight is {base.shape}"
         )
+    if a.shape[0] != rank:
+        raise SinkjaxError(f"the adapter in {adapter.folder} has A {a.shape} for {module}, whose rank is {rank:g} in {SETTINGS}")
     dtype = np.dtype(np.float64 if base.stored == "float64" else np.float32)
     left, right = (array.astype(dtype) for array in (left, right))
-    scale, length = adapter.scale(module, a.shape[0]), own.get("magnitude_vector")
+    scale = alpha / (math.sqrt(rank) if adapter.values.values.get("use_rslora") else rank)
+    length = own.get("magnitude_vector")
 
     def changed(start: int, stop: int) -> np.ndarray:
         return base.rows(start, stop).astype(dtype) + dtype.type(scale) * (left[start:stop] @ right)

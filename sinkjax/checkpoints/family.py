@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkjax.checkpoints.buffers import Buffer
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
@@ -21,7 +22,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm, RMSNorm
-from sinkjax.model.rotary import LayerRopes
+from sinkjax.model.rotary import LayerRopes, Rope
 
 MOST_LAYERS = 4096
 
@@ -62,7 +63,7 @@ class Family:
         inert: Keys that change neither weights nor forward, in addition to those in `inert.yaml`.
         fixed: Keys with one supported value.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
-        buffers: Patterns of tensors that follow from the config.
+        buffers: Patterns of tensors that follow from the architecture -> what they must be.
         separator: Separator of documents in pretraining; None if it is not public or not known to us.
         gguf: The family in llama.cpp's format; None if llama.cpp does not support it.
     """
@@ -75,7 +76,7 @@ class Family:
     inert: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
-    buffers: tuple[str, ...] = ()
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
     separator: Separator | None = None
     gguf: Gguf | None = None
 
@@ -156,6 +157,9 @@ def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, ki
     """Read the rotary position and the context. head_dim: defaults to the rotated part, in families with partial rotation."""
     context, theta = fields.integer("max_position_embeddings"), fields.number("rope_theta")
     position, context = rope_of(fields.table("rope_scaling"), theta, context, fields, head_dim, partial, kinds)
+    if position.dims == 0:  # no part of a head is rotated
+        layers = fields.integer("num_hidden_layers", high=MOST_LAYERS)
+        return {"position": LayerRopes((Rope(theta),), (None,) * layers), "context": context}
     return {"position": position, "context": context}
 
 

@@ -6,6 +6,7 @@ Values are checked, a missing key is reported by name, and a key that nobody rea
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,8 @@ class Fields:
 
     values: key -> JSON value. where: the file's name in messages. defaults: value of an absent (or null) key, or a function of
     the settings that returns it; a key without a default is required. assumed: the defaults that were used, for provenance.
-    ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name.
+    ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name. nested:
+    whether the settings are a table in a file, where `assume` supplies nothing.
     """
 
     values: Mapping[str, Any]
@@ -32,6 +34,7 @@ class Fields:
     assumed: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     ignored: Collection[str] = ()
+    nested: bool = False
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or its default; raise if it has neither."""
@@ -41,9 +44,8 @@ class Fields:
             default = self.defaults[key]
             value = self.assumed[key] = default(self) if callable(default) else default
         elif value is None:
-            raise SinkjaxError(
-                f"{self.where} does not state {key!r}, which has no default; load(..., assume={{{key!r}: ...}}) supplies it"
-            )
+            way = "write it into the file" if self.nested else f"load(..., assume={{{key!r}: ...}}) supplies it"
+            raise SinkjaxError(f"{self.where} does not state {key!r}, which has no default; {way}")
         return value
 
     def stated(self, key: str) -> bool:
@@ -58,18 +60,19 @@ class Fields:
             raise self.wrong(key, value, f"an integer from {low} to {high}")
         return value
 
-    def number(self, key: str) -> float:
-        """Return a number above 0 that is small enough for float32 arithmetic."""
+    def number(self, key: str, low: float | None = None) -> float:
+        """Return a number of at least `low` (None: above 0) that is small enough for float32 arithmetic."""
         value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < GREATEST:
-            raise self.wrong(key, value, f"a number above 0 and below {GREATEST:g}")
+        bound, least = ("above 0", math.ulp(0)) if low is None else (f"of at least {low:g}", low)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < GREATEST:
+            raise self.wrong(key, value, f"a number {bound} and below {GREATEST:g}")
         return float(value)
 
-    def optional_number(self, key: str) -> float | None:
-        """Return a number above 0, or None if the file has none; if it omits the key, its default, if any."""
+    def optional_number(self, key: str, low: float | None = None) -> float | None:
+        """Return a number as `number` does, or None if the file has none; if it omits the key, its default, if any."""
         self.read.add(key)
         omitted = key not in self.values and key in self.defaults
-        return self.number(key) if omitted or self.stated(key) else None
+        return self.number(key, low) if omitted or self.stated(key) else None
 
     def flag(self, key: str) -> bool:
         value = self.get(key)
@@ -96,10 +99,13 @@ class Fields:
         if self.stated(key) and self.values[key] != only:
             raise self.wrong(key, self.values[key], f"{only!r}, the only value supported")
 
-    def finish(self, inert: Iterable[str] = (), prefix: str = "") -> None:
+    def finish(
+        self, inert: Iterable[str] = (), prefix: str = "", elsewhere: Collection[str] = (), here: str = "this file"
+    ) -> None:
         """Raise for keys that were neither read nor are known to have no effect, and for ignored keys that were read.
 
-        inert: keys without effect. prefix: prefix of a nested table's keys in `ignored`.
+        inert: keys without effect. prefix: prefix of a nested table's keys in `ignored`. elsewhere: keys that change numbers in
+        files of other kinds. here: what this file describes, for an error about one of these.
         """
         for key in self.read:
             if prefix + key in self.ignored:
@@ -107,6 +113,11 @@ class Fields:
         passed = {*inert, *self.ignored}
         stated = sorted(key for key in self.values if self.stated(key) and key not in self.read)
         if odd := [prefix + key for key in stated if prefix + key not in passed]:
+            if telling := next((key for key in stated if prefix + key in odd and key in elsewhere), None):
+                raise SinkjaxError(
+                    f"unknown config key {prefix + telling!r} in {self.where}: it changes numbers elsewhere, but {here} has none"
+                    " of its kind; correct what the file describes, or set the key to null if the model was trained without it"
+                )
             shown = [key[:LONGEST] for key in odd[:SHOWN]]
             near = [difflib.get_close_matches(key.removeprefix(prefix), self.read, n=1, cutoff=0.75) for key in shown]
             guesses = ["".join(f" (did you mean {guess!r}?)" for guess in guesses) for guesses in near]

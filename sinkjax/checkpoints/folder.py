@@ -9,6 +9,7 @@ from typing import Any
 
 from sinkjax.checkpoints import native
 from sinkjax.checkpoints.adapters import refuse_unmerged
+from sinkjax.checkpoints.buffers import without_buffers
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
@@ -31,7 +32,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
 # Rotary frequencies that old checkpoints carry; they follow from the config.
-INERT_TENSORS = ("*.rotary_emb.inv_freq",)
+INERT_TENSORS = ("*rotary_emb.inv_freq",)
 
 
 def read_folder(
@@ -60,7 +61,7 @@ def read_folder(
     config, assumed = read_config(text, str(folder / CONFIG), ignore_keys, omitted | dict(assume or {}))
     tokenizer = read_folder_tokenizer(folder, {**text, **values}, ignore_keys)
     source = {"kind": "folder", "name": str(folder), "assumed": assumed}
-    std = Fields({**text, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range")
+    std = Fields({**text, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range", low=0)
     tensors = _weights_of(values, folder) if weights else {}
     read = family_checkpoint(text, config, tensors, str(folder), ignore_keys, tokenizer, source, whole)
     return dataclasses.replace(read, initializer_range=std)
@@ -81,12 +82,13 @@ def family_checkpoint(
     whole: the model type of the model of which this is the text part (see `multimodal`), or None.
     """
     family = families()[values["model_type"]]
-    names, ignored = family.names(config), (*INERT_TENSORS, *family.buffers, *ignore_keys)
+    names, ignored = family.names(config), (*INERT_TENSORS, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}
     prefix = as_part(names["embed"]).name.split(".")[0] + "."
     refuse_unmerged(tensors, where)
     meant = canonical(tensors, wanted, prefix, family.aliases, where)
     tensors = {meant[name]: tensor for name, tensor in tensors.items()}
+    tensors = without_buffers(tensors, family.buffers, ignore_keys, where)
     source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
     if whole:
         source, ignored = source | {"part_of": whole, "left_out": left_out(tensors)}, (*ignored, *PATTERNS)
@@ -99,6 +101,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / SINGLE]
     if (folder / INDEX).is_file():
         return sorted({folder / shard for shard in _weight_map(folder).values()})
+    if held := sorted(path.name for path in folder.glob("model-*.safetensors")):
+        raise SinkjaxError(f"{folder} has {', '.join(held)}, but no {INDEX}, which says what each shard holds")
     if any(file for pattern in PICKLES for file in folder.glob(pattern)):
         raise SinkjaxError(f"{folder} has its weights as pickles only, which sinkjax does not open: {conversion(str(folder))}")
     raise SinkjaxError(f"{folder} has neither {SINGLE} nor {INDEX}")
@@ -111,14 +115,24 @@ def conversion(name: str) -> str:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Map tensor names to tensors over all files of a folder. Errors: a missing shard, or one that lacks a tensor."""
-    tensors: dict[str, Tensor] = {}
+    """Map tensor names to tensors over all files of a folder; the index decides between the shards that hold a name.
+
+    Errors: a missing shard, or one that lacks a tensor; a tensor in two shards that the index does not list.
+    """
+    found: dict[str, dict[str, Tensor]] = {}
     for file in weight_files(folder):
         refuse(not file.is_file(), f"the shard {file.name} that {folder / INDEX} names is missing")
-        tensors |= read_safetensors(file)
-    if not (folder / SINGLE).is_file():
-        for name, shard in _weight_map(folder).items():
-            refuse(name not in tensors, f"{folder / INDEX} puts {name} into {shard}, which does not hold it")
+        found[file.name] = read_safetensors(file, buffers=True)
+    if SINGLE in found:
+        return found[SINGLE]
+    shards, index = _weight_map(folder), folder / INDEX
+    for name, shard in shards.items():
+        refuse(name not in found[shard], f"{index} puts {name} into {shard}, which does not hold it")
+    tensors = {name: found[shard][name] for name, shard in shards.items()}
+    for shard, held in found.items():
+        for name in sorted(held.keys() - shards.keys()):  # transformers reads them too
+            refuse(name in tensors, f"{name} stands in {shard} and in another shard, and {index} does not say which one counts")
+            tensors[name] = held[name]
     return tensors
 
 

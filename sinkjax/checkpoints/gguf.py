@@ -22,6 +22,7 @@ from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
 from sinkjax.checkpoints.hf_config import read_config, refuse_unsupported
+from sinkjax.checkpoints.hf_rope import ORIGINAL
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.presets import PLAIN
@@ -47,7 +48,11 @@ KEYS: dict[str, str | None] = {
     "vocab_size": "vocab_size",
 }
 # What llama.cpp takes for a key of a config.json that a file states under no key.
-DEFAULTS: dict[str, Any] = {"rope_theta": 10000.0, "num_key_value_heads": as_many_as_heads}
+DEFAULTS: dict[str, Any] = {"rope_theta": 10000.0, "num_key_value_heads": as_many_as_heads, "rope_scaling": {}}
+# Factors whose 0 means that there is none, as in llama.cpp.
+FACTORS = frozenset(
+    {"attention_multiplier", "clip_qkv", "embedding_multiplier", "logit_scale", "logits_scaling", "residual_multiplier"}
+)
 # Keys that name the model, or the one that it was made from.
 NAMES = (
     "general.name",
@@ -58,7 +63,7 @@ NAMES = (
 )
 SCALING_KEYS = {
     "rope.scaling.factor": "factor",
-    "rope.scaling.original_context_length": "original_max_position_embeddings",
+    "rope.scaling.original_context_length": ORIGINAL,
     "rope.scaling.yarn_beta_fast": "beta_fast",
     "rope.scaling.yarn_beta_slow": "beta_slow",
 }
@@ -126,7 +131,7 @@ def _hf_values(
     """Return a file's settings under the keys of a config.json. Errors: metadata that is not understood, by key."""
     own, keys = file.own, {**KEYS, **layout.keys}
     fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS}, ignored=ignored)
-    stated = {to: own[key] for key, to in keys.items() if to is not None and key in own}
+    stated = {to: own[key] for key, to in keys.items() if to is not None and key in own and (own[key] != 0 or to not in FACTORS)}
     if stated.get("sliding_window") == 0:
         stated["sliding_window"] = None  # none, as llama.cpp takes it
     if "vocab_size" not in stated and isinstance(vocabulary, list) and vocabulary:
@@ -185,10 +190,11 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
         refuse(table.pop("factor") != 1, f"{where} scales its rotation twice: by {', '.join(long.values())}, and by a factor")
         table |= {key: np.asarray(tensors[name].array(), float).tolist() for key, name in long.items()}
         table |= {"attention_factor": own["rope.scaling.attn_factor"]} if "rope.scaling.attn_factor" in own else {}
+        found |= {key: table.pop(key) for key in (ORIGINAL,) if key in table}
     else:
         fields.fixed("rope.scaling.attn_factor", 1.0)
     if kind == "linear":
-        table.pop("original_max_position_embeddings", None)  # stated by converters, without a part in the formula
+        table.pop(ORIGINAL, None)  # stated by converters, without a part in the formula
     if ROPE_FREQS in tensors:
         refuse(kind != "none", f"{where} scales its rotation twice: by {ROPE_FREQS}, and by rope.scaling.type {kind}")
         return found | {"rope_scaling": {**LLAMA3, "factor": float(np.max(tensors[ROPE_FREQS].array(), initial=1.0))}}

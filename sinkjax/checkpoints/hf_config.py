@@ -8,11 +8,12 @@ these, and every default that is used is reported in the provenance. Any other m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import SIZES, families
 from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.config_files import documents
@@ -36,8 +37,16 @@ NEUTRAL: dict[str, Any] = {
     "is_causal": True,
 }
 
-# Keys that mean that the weights are packed in a way not visible from the tensors' types.
 CODE = "auto_map"  # the key of code that a program runs in place of the library's
+OWN_ONLY = ("rotary_emb_base", "rotary_pct")  # transformers reads no other name for these, except in a table
+# Keys that some family reads and that have neither a default nor one supported value.
+READ = frozenset(
+    {"activation_function", "attn_config", "d_model", "do_layer_norm_before", "elementwise_attn_output_gate", "expansion_ratio"}
+    | {"ffn_dim", "headwise_attn_output_gate", "layer_norm_eps", "moe_intermediate_size", "n_embd", "n_heads", "n_layers"}
+    | {"n_positions", "no_rope_layers", "norm_eps", "norm_epsilon", "num_experts_per_tok", "num_ln_in_parallel_attn"}
+    | {"query_pre_attn_scalar", "rms_norm_eps", "sliding_window"}
+)
+# Keys that mean that the weights are packed in a way not visible from the tensors' types.
 QUANTISED = ("quantization_config", "quantization")
 
 
@@ -60,8 +69,13 @@ def read_config(
         if values.get(key) is not None:
             raise SinkjaxError(f"assume={{{key!r}: {value!r}}} contradicts {where}, which states {values[key]!r}")
     values |= assume
-    refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where)
+    refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where, only_attention(values))
     family = families()[values["model_type"]]
+    for key, usual in family.spelled.items():
+        if key in OWN_ONLY and defaults is None and values.get(key) is None and values.get(usual) is not None:
+            raise SinkjaxError(
+                f"{where} states {usual!r}, which transformers does not read in a {family.model_type}: name it {key!r}"
+            )
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
     for key in QUANTISED:
@@ -84,17 +98,38 @@ def read_config(
             fields.fixed(key, only)
     if "layer_types" not in fields.read:
         fields.fixed("layer_types", ["full_attention"] * config.layers)
-    fields.finish(INERT | family.inert)
+    fields.finish(INERT | family.inert, elsewhere=effective(), here=f"a {family.model_type}")
     return config, fields.assumed
 
 
-def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: str) -> None:
+@functools.cache
+def effective() -> frozenset[str]:
+    """Return the keys that change numbers in some family."""
+    found = {*NEUTRAL, *SIZES.values(), *READ}
+    for family in families().values():
+        found |= {*family.defaults, *family.fixed, *family.spelled}
+    return frozenset(found - INERT)
+
+
+def only_attention(values: Mapping[str, Any]) -> bool:
+    """Return whether a config of an architecture that can mix attention with other layers states that it does not."""
+    kinds = next((values[key] for key in ("layer_types", "layers_block_type", "block_types") if values.get(key)), ())
+    listed = isinstance(kinds, list) and all(kind in ("attention", "full_attention", "sliding_attention") for kind in kinds)
+    pattern = values.get("hybrid_override_pattern")
+    lettered = isinstance(pattern, str) and "*" in pattern and "M" not in pattern
+    return listed or lettered or any(values.get(key) == 1 for key in ("attn_layer_period", "full_attention_interval"))
+
+
+def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: str, attention: bool = False) -> None:
     """Raise unless an architecture is supported: with the reason if it is known, and without a nearest name.
 
-    Programs write these names, so a similar one is another architecture and not what was meant.
+    Programs write these names, so a similar one is another architecture and not what was meant. attention: whether the file
+    states that all of its layers are attention.
     """
     for reason, names in UNSUPPORTED.items():
         if name in names:
+            if attention and reason.startswith("it mixes"):
+                reason = "all of its layers are attention, but within the blocks of an architecture that no family here describes"
             raise SinkjaxError(f"the {what} {name!r} of {where} is not supported: {reason}")
     if not isinstance(name, str) or name not in supported:
         raise SinkjaxError(f"unknown {what} {short(name)} in {where}; supported: {', '.join(sorted(supported))}")

@@ -8,15 +8,21 @@ from typing import Any
 
 from sinkjax.checkpoints.fields import GREATEST, Fields
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import one_of
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
+# Keys of a table that change numbers in some kind of rotation.
+EVERY = frozenset(
+    {"factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "short_factor", "long_factor", "alpha"}
+    | {"attention_factor", "mscale", "mscale_all_dim", "truncate", "llama_4_scaling_beta", "original_max_position_embeddings"}
+)
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 # Documented defaults in transformers for YaRN fields that a config omits.
 YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 # Keys whose 0 transformers takes as absence.
 ABSENT_IF_ZERO = ("mscale", "mscale_all_dim")
+ORIGINAL = "original_max_position_embeddings"
 
 
 def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, str]) -> dict[str, Any]:
@@ -34,8 +40,14 @@ def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, st
     scaling, parameters = tables.table("rope_scaling"), tables.table("rope_parameters")
     outside = {key: values.get(key) for key in ("rope_theta", "partial_rotary_factor")}
     table = _merged(scaling, parameters, where)
-    if table.get("rope_type", table.get("type")) in ("llama3", "yarn", "longrope", "su"):
-        outside["original_max_position_embeddings"] = values.get("original_max_position_embeddings")
+    kind = table.get("rope_type", table.get("type"))
+    if kind in ("longrope", "su") and table.get(ORIGINAL) is not None and values.get(ORIGINAL) is None:
+        raise SinkjaxError(
+            f"{where} states {ORIGINAL!r} only within the table of its LongRoPE, which transformers replaces by 4096: state it"
+            f" beside that table, or load(..., assume={{{ORIGINAL!r}: ...}}) supplies it"
+        )
+    if kind in ("llama3", "yarn", "longrope", "su"):
+        outside[ORIGINAL] = values.get(ORIGINAL)
     table = _merged(table, {key: value for key, value in outside.items() if value is not None}, where)
     table = _merged(table, {"rope_type": table.pop("type")} if table.get("type") is not None else {}, where)
     moved = {"rope_scaling", "rope_parameters", *outside}
@@ -66,19 +78,19 @@ def rope_of(
     `context`). head_dim: rotated dims of a head, where that may be a part, by default the part `partial` of it; None: all of it.
     """
     table = {key: value for key, value in table.items() if key not in ABSENT_IF_ZERO or value != 0}
-    defaults = YARN_DEFAULTS | {"original_max_position_embeddings": context, "partial_rotary_factor": partial}
-    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored)
+    defaults = YARN_DEFAULTS | {ORIGINAL: context, "partial_rotary_factor": partial}
+    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored, nested=True)
     dims = None
     if head_dim is None:
         fields.fixed("partial_rotary_factor", 1.0)
-    elif (factor := fields.number("partial_rotary_factor")) != 1:
+    elif (factor := fields.number("partial_rotary_factor", low=0)) != 1:
         dims = int(head_dim * factor)
     if not any(value is not None for key, value in table.items() if key != "partial_rotary_factor"):
         return Rope(theta, dims=dims), context
     kind = fields.get("rope_type")
     one_of(f"rope_type in {fields.where}:", kind, kinds)
     scaling, reach = _scaling(kind, fields, context)
-    fields.finish(prefix="rope_scaling.")
+    fields.finish(prefix="rope_scaling.", elsewhere=EVERY, here=f"a rotation of kind {kind}")
     return Rope(theta, scaling, dims), max(context, reach)
 
 
@@ -103,11 +115,11 @@ def _scaling(kind: str, fields: Fields, context: int) -> tuple[Scaling | None, i
 def _llama3(fields: Fields) -> Llama3Scaling:
     low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
     refuse(low >= high, f"low_freq_factor {low:g} in {fields.where} must be below high_freq_factor {high:g}")
-    return Llama3Scaling(fields.number("factor"), low, high, fields.integer("original_max_position_embeddings"))
+    return Llama3Scaling(fields.number("factor"), low, high, fields.integer(ORIGINAL))
 
 
 def _yarn(fields: Fields) -> YarnScaling:
-    original = fields.integer("original_max_position_embeddings")
+    original = fields.integer(ORIGINAL)
     factor = fields.number("factor")
     optional = {key: fields.optional_number(key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
     fast, slow = fields.number("beta_fast"), fields.number("beta_slow")
@@ -124,7 +136,7 @@ def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
 
 
 def _longrope(fields: Fields, context: int) -> LongScaling:
-    original = fields.integer("original_max_position_embeddings")
+    original = fields.integer(ORIGINAL)
     short, long = (_divisors(fields, key) for key in ("short_factor", "long_factor"))
     ratio = fields.optional_number("factor") or context / original
     factor = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0

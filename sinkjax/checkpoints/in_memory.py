@@ -25,13 +25,14 @@ from sinkjax.checkpoints.load import check_left_out, load_checkpoint
 from sinkjax.checkpoints.model import Checkpoint, Model, check_model
 from sinkjax.checkpoints.multimodal import text_part
 from sinkjax.checkpoints.names import Table, leaf_name
-from sinkjax.checkpoints.tensors import Tensor, stored_as
+from sinkjax.checkpoints.tensors import INTEGERS, Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
 from sinkjax.checkpoints.verification import compare, refuse_different
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model import params
+from sinkjax.model.batch import dense, is_torch
 from sinkjax.model.config import Config
 from sinkjax.runtime import extras
 
@@ -99,7 +100,7 @@ def from_transformers(
     source: dict[str, Any] = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
     source |= {"revision": getattr(model.config, "_commit_hash", None)}
     read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source, whole)
-    made = load_checkpoint(read, as_dtype(dtype, tensors), check=check)
+    made = load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
     if verify:
         refuse_different(compare(model, made, lambda: load_checkpoint(read, "float32", check=check)), model)
     return made
@@ -156,7 +157,7 @@ def from_arrays(
         values, omitted, whole = text_part(config_values(config, family), "the config", ignore_keys)
         parsed, assumed = read_config(values, "the config", ignore_keys, omitted | dict(assume or {}))
         read = family_checkpoint(values, parsed, tensors, where, ignore_keys, found, source | {"assumed": assumed}, whole)
-    return load_checkpoint(read, as_dtype(dtype, tensors), check=check)
+    return load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
 
 
 def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
@@ -218,27 +219,29 @@ def config_values(config: Any, family: str | None) -> dict[str, Any]:
 
 
 def as_tensor(value: Any, what: str) -> Tensor:
-    """Wrap an array in memory as a stored tensor; `what` names it in errors. PyTorch arrays share their memory if JAX can."""
-    if hasattr(value, "detach"):
-        value = _shared(value.detach(), what)
-    array = value if isinstance(value, jax.Array) else np.asarray(value)
-    if str(array.dtype) not in params.DTYPES:
-        raise SinkjaxError(f"{what} holds {array.dtype}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    """Wrap an array in memory as a stored tensor; `what` names it in errors. PyTorch arrays share their memory if JAX can.
+
+    Integers and booleans may be buffers; `stream.check_names` refuses them as weights."""
+    array = _shared(value, what) if is_torch(value) else value if isinstance(value, jax.Array) else np.asarray(value)
+    if (kind := str(array.dtype)) not in (*params.DTYPES, *INTEGERS):
+        raise SinkjaxError(f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
     numbers = np.ascontiguousarray(array)
     raw = numbers.reshape(-1).view(np.uint8)
     decode = partial(np.ndarray.view, dtype=numbers.dtype)
-    return Tensor(tuple(array.shape), lambda: raw, decode, str(array.dtype), array if isinstance(array, jax.Array) else None)
+    return Tensor(tuple(array.shape), lambda: raw, decode, kind, array if isinstance(array, jax.Array) else None)
 
 
 def _shared(tensor: Any, what: str) -> Any:
     """Convert a PyTorch tensor to a JAX array sharing memory: on the host if JAX lacks its device, NumPy if JAX lacks its
-    dtype."""
-    kind, on = str(tensor.dtype).removeprefix("torch."), tensor.device.type
-    refuse(on == "meta", f"{what} is on the meta device, so it has no numbers: load the model onto a real one")
-    refuse(kind not in params.DTYPES, f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
-    tensor = tensor if on == "cuda" and jax.default_backend() == "gpu" else tensor.cpu()
+    dtype. Errors: as for `dense`; no floating-point numbers, integers or booleans."""
+    tensor = dense(what, tensor)
+    kind = str(tensor.dtype).removeprefix("torch.")
+    refuse(
+        kind not in (*params.DTYPES, *INTEGERS), f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})"
+    )
+    tensor = tensor if tensor.device.type == "cuda" and jax.default_backend() == "gpu" else tensor.cpu()
     shared = jax.dtypes.canonicalize_dtype(kind) == kind
-    return jax.dlpack.from_dlpack(tensor.contiguous()) if shared else tensor.cpu().numpy()
+    return jax.dlpack.from_dlpack(tensor.contiguous()) if shared and kind != "bool" else tensor.cpu().numpy()
 
 
 def as_dtype(dtype: str | None, tensors: Mapping[str, Tensor]) -> str:

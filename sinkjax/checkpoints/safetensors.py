@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from sinkjax.checkpoints.signatures import READ, refuse_other
-from sinkjax.checkpoints.tensors import OpenFile, Tensor
+from sinkjax.checkpoints.tensors import INTEGERS, OpenFile, Tensor
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of
@@ -27,17 +27,22 @@ DTYPES = {
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
-NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # NumPy computes a name anew for each access
+# Types of buffers; a BOOL is read as its byte, which may be neither 0 nor 1.
+OTHERS = {f"{name[0].upper()}{name.lstrip('uint')}": np.dtype(name) for name in INTEGERS if name != "bool"}
+OTHERS |= {"BOOL": np.dtype(np.uint8)}
+NAMES = {kind: dtype.name for kind, dtype in (DTYPES | OTHERS).items()}  # NumPy computes a name anew for each access
 
 MOST_ENTRIES = 1_200_000  # in a header, where a matrix has five: 20 times as many as in the largest published models
 HEADER_LIMIT = 100_000_000
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path, buffers: bool = False) -> dict[str, Tensor]:
     """Map tensor names to the tensors of one file, reading only its header.
 
+    buffers: whether tensors of integers and booleans are read too, which no weight is.
+
     Errors: a file that is missing, truncated or corrupt; a name that stands twice; a tensor whose bytes do not fit its shape;
-    tensors that overlap, leave gaps or do not end where the file does; a stored type that is not a floating-point one. (The
+    tensors that overlap, leave gaps or do not end where the file does; another stored type. (The
     safetensors package takes the last of several tensors of one name.)
     """
     file = OpenFile(path)
@@ -55,7 +60,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: it has no safetensors header with each name once") from None
-    tensors = {name: _tensor(name, entry, start, size, file) for name, entry in entries.items()}
+    types = DTYPES | OTHERS if buffers else DTYPES
+    tensors = {name: _tensor(name, entry, start, size, file, types) for name, entry in entries.items()}
     _refuse_gaps(entries, size - start, path)
     return tensors
 
@@ -109,12 +115,19 @@ def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], s
     refuse(at != size, f"{path} is corrupt: its tensors end at byte {at} of {size}")
 
 
-def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int, size: int, file: OpenFile) -> Tensor:
-    """Return a tensor of a file of `size` bytes, whose data start at byte `first`."""
+def _tensor(
+    name: str,
+    entry: tuple[str, tuple[int, ...], int, int],
+    first: int,
+    size: int,
+    file: OpenFile,
+    types: Mapping[str, np.dtype],
+) -> Tensor:
+    """Return a tensor of a file of `size` bytes, whose data start at byte `first`. types: the stored types that may occur."""
     (kind, shape, begin, end), path = entry, file.path
-    one_of(f"stored type of {name} in {path}:", kind, DTYPES)
+    one_of(f"stored type of {name} in {path}:", kind, types)
     refuse(end > size - first, f"{path} is truncated: {name} ends at byte {end} of {size - first}")
-    if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
+    if end - begin != math.prod(shape) * types[kind].itemsize:
         raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
     raw = partial(file.map, first + begin, (end - begin,))
-    return Tensor(shape, raw, partial(np.ndarray.view, dtype=DTYPES[kind]), NAMES[kind])
+    return Tensor(shape, raw, partial(np.ndarray.view, dtype=types[kind]), NAMES[kind])

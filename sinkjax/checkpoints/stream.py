@@ -25,8 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
-from sinkjax.checkpoints.tensors import PIECE, Tensor
-from sinkjax.config_files.checks import refuse
+from sinkjax.checkpoints.tensors import INTEGERS, PIECE, Tensor
 from sinkjax.errors import COMPARED, SinkjaxError, unknown
 from sinkjax.model import params
 
@@ -182,11 +181,16 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
         near = difflib.get_close_matches(missing[0], sorted(tensors.keys() - wanted.keys())[:COMPARED], n=3, cutoff=0.5)
         held = f" (it has {', '.join(map(repr, near))})" if near else ""
         raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}{held}; missing weights are never invented")
+    for name in wanted:
+        if (kind := tensors[name].stored) in INTEGERS:
+            raise SinkjaxError(f"{name} of {where} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
     table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
+            continue
         if table is not None and name == table["unembed"]:
             check_tied(checkpoint, str(table["embed"]), name)
-        elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
+        else:
             hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
             raise unknown(f"tensor in {where}:", name, {slot.pattern for filled in wanted.values() for slot in filled}, hint)
     for name, (slot, *_) in wanted.items():
@@ -201,4 +205,8 @@ def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
     same = embed.shape == unembed.shape and all(
         np.array_equal(embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces()
     )
-    refuse(not same, f"{checkpoint.where} ties {second} to {first}, but holds both and they differ")
+    if not same:
+        raise SinkjaxError(
+            f"{checkpoint.where} ties {second} to {first}, but holds both and they differ: to use each, as transformers does, set"
+            f" tie_word_embeddings to false in its config; to use {first} for both, load(..., ignore_keys=({second!r},))"
+        )

@@ -17,6 +17,7 @@ import numpy as np
 from sinkjax.config_files.files import regular
 from sinkjax.errors import SinkjaxError
 
+INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))  # stored types of masks
 PIECE = 2**20  # elements of a large tensor, or bytes to hash, that are processed at a time
 
 
@@ -66,10 +67,11 @@ class Tensor:
 
 
 def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
-    """Return the storage type of most of the numbers; None without tensors."""
+    """Return the storage type of most of the floating-point numbers; None without any."""
     sizes: Counter[str] = Counter()
     for tensor in tensors.values():
-        sizes[tensor.stored] += math.prod(tensor.shape)
+        if tensor.stored not in INTEGERS:
+            sizes[tensor.stored] += math.prod(tensor.shape)
     return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 

@@ -69,7 +69,7 @@ def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[
     tokenizer = _check_texts(model, texts)
     prefix, size = bos_ids(model, bos), model.config.vocab_size or 0
     for index, text in enumerate(texts):
-        refuse_control(f"texts[{index}]", text, but=SPACING)
+        refuse_control(f"texts[{index}]", text, but=SPACING, hint=True)
     return [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
 
 

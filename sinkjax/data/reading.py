@@ -142,7 +142,7 @@ def plain_text(path: Path) -> str:
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode") from None
+            raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode; convert it to UTF-8") from None
         if (place := text.find("\0")) >= 0:
             raise SinkjaxError(f"{path} is not text: character {place} is NUL, as in binary files and in UTF-16")
         if JSON.match(text, 0, 4096):
@@ -241,7 +241,7 @@ def _described(path: Path) -> Iterator[None]:
     except SinkjaxError:
         raise
     except UnicodeDecodeError:
-        raise SinkjaxError(f"{path} is not UTF-8 text") from None
+        raise SinkjaxError(f"{path} is not UTF-8 text: convert it to UTF-8") from None
     except RecursionError:
         raise SinkjaxError(f"{path} is nested too deeply") from None
     except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:  # pyarrow's errors are ValueErrors or OSErrors

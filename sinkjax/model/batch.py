@@ -27,14 +27,17 @@ class Special(Protocol):
 def as_array(what: str, value: Any) -> Any:
     """Convert `value` to an array: JAX arrays, traced or not, are unchanged; anything else goes through NumPy.
 
-    A PyTorch tensor may need a gradient, be sparse, on a GPU or in bfloat16, which becomes float32.
+    A PyTorch tensor may need a gradient, be sparse, on a GPU or in bfloat16, which becomes float32. Errors: as for `dense`; a
+    masked array; rows of different lengths; another library's array that NumPy cannot read.
     """
     if isinstance(value, jax.Array):
         return value
     if isinstance(value, np.ma.MaskedArray):
         raise SinkjaxError(f"{what} must be an array without a mask, because masked entries would be read too")
+    if is_torch(value):
+        value = dense(what, value)
     try:
-        return np.asarray(_on_host(value) if hasattr(value, "detach") else value)
+        return np.asarray(_on_host(value) if is_torch(value) else value)
     except ValueError:
         raise SinkjaxError(f"{what} must be an array, but its rows have different lengths") from None
     except (TypeError, RuntimeError) as error:  # another library's array, which says why
@@ -42,11 +45,31 @@ def as_array(what: str, value: Any) -> Any:
         raise SinkjaxError(f"{what} cannot be read as an array, so pass one of NumPy or JAX: {reason}") from None
 
 
+def is_torch(value: Any) -> bool:
+    """Whether a value is a PyTorch tensor, without importing PyTorch."""
+    return hasattr(value, "detach") and hasattr(value, "layout")
+
+
+def dense(what: str, tensor: Any) -> Any:
+    """Return a PyTorch tensor detached, with all of its numbers in order: a sparse or mkldnn one is copied.
+
+    Errors: a tensor without numbers (on the meta device), with rows of different lengths (nested) or with packed numbers
+    (quantised); one that PyTorch cannot turn into a dense one.
+    """
+    refuse(tensor.is_nested, f"{what} is a nested tensor, whose rows have different lengths: pass its to_padded_tensor(...)")
+    refuse(tensor.is_meta, f"{what} is on the meta device, so it has no numbers: load it onto a real one")
+    refuse(tensor.is_quantized, f"{what} is a quantised tensor: pass its dequantize()")
+    try:
+        tensor = tensor.detach()
+        return (tensor if str(tensor.layout) == "torch.strided" else tensor.to_dense()).resolve_conj().resolve_neg()
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SinkjaxError(f"{what} is a tensor without a dense form in PyTorch: {reason}") from None
+
+
 def _on_host(tensor: Any) -> Any:
-    """Return a PyTorch tensor as one that NumPy can read, with the same numbers."""
-    tensor = tensor.detach().cpu()
-    if str(tensor.layout) != "torch.strided":
-        tensor = tensor.to_dense()
+    """Return a dense PyTorch tensor as one that NumPy can read, with the same numbers."""
+    tensor = tensor.cpu()
     return tensor.float() if str(tensor.dtype).startswith(("torch.bfloat16", "torch.float8")) else tensor
 
 
@@ -100,7 +123,7 @@ def check_batch(
         refuse_outside(np.asarray(tokens), config.vocab_size)
         _refuse_left_padding(np.asarray(tokens), known, tokenizer)
         tokens = tokens.astype(np.int32) if tokens.dtype.itemsize < 4 else tokens
-    lengths = lengths.astype(jnp.int32) if isinstance(lengths, jax.Array) else np.asarray(lengths, np.int32)
+    lengths = lengths.astype(jnp.int32) if isinstance(lengths, jax.Array) else known.astype(np.int32)
     return jax.device_put(tokens), jax.device_put(lengths), known  # jnp.asarray would compile a program for each shape
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.checkpoints.adapters import refuse_live
+from sinkjax.checkpoints import adapters
+from sinkjax.checkpoints.adapters import matches, refuse_live
 from sinkjax.checkpoints.hub import missing_file
 from sinkjax.errors import SinkjaxError
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
@@ -188,3 +189,75 @@ def test_a_snapshot_of_an_adapter_is_complete_with_its_two_files(tmp_path, rng, 
     assert missing_file(tmp_path) == "adapter_model.safetensors"
     write_adapter(tmp_path, "x", low_rank(weights, rng))
     assert missing_file(tmp_path) is None
+
+
+Q, DOWN = MODULES
+PATTERNS = {
+    "a name's end": ({"mlp.down_proj": 12}, {DOWN: 12}),
+    "the whole name": ({f"^{Q}": 12}, {Q: 12}),
+    "an expression": ({r".*\.layers\.0\..*(q_proj|v_proj)$": 12}, {Q: 12}),
+    "two modules": ({"(q|down)_proj": 12}, {Q: 12, DOWN: 12}),
+    "the first match": ({r"layers\.\d+.*": 12, "mlp.down_proj": 24, "q_proj": 48}, {Q: 12, DOWN: 12}),
+    "a dot for any character": ({"layers.1.mlp.down.proj": 12}, {DOWN: 12}),
+    "nothing and less than nothing": ({"q_proj": 0, "down_proj": -6.5}, {Q: 0, DOWN: -6.5}),
+}
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_keys_of_a_pattern_are_regular_expressions(tmp_path, rng, weights, kind):
+    pattern, alphas = PATTERNS[kind]
+    base, arrays = write_folder(tmp_path / "base", LLAMA, weights), low_rank(weights, rng)
+    folder = write_adapter(tmp_path / "a", base, arrays, alpha_pattern=pattern)
+    want = dict(weights)
+    for module in MODULES:
+        want[f"{module}.weight"] = merged(weights, arrays, alphas.get(module, 6) / 3)[f"{module}.weight"]
+    same(sinkjax.load(folder), want)
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_they_mean_what_they_mean_in_peft(kind):
+    other = pytest.importorskip("peft.utils.other")
+    pattern, _ = PATTERNS[kind]
+    more = [*MODULES, "q_proj", "model.layers.10.self_attn.q_proj", "model.layers.1.mlp.up_proj", "lm_head"]
+    found = matches([*pattern], more, "x")
+    for module in more:
+        assert next((key for key in pattern if module in found[key]), module) == other.get_pattern_key([*pattern], module)
+
+
+def test_a_rank_of_its_own_is_that_of_the_tensors(tmp_path, rng, weights):
+    base, arrays = write_folder(tmp_path / "base", LLAMA, weights), low_rank(weights, rng)
+    down = {name: array for name, array in low_rank(weights, rng, 5).items() if DOWN in name}
+    folder = write_adapter(tmp_path / "a", base, arrays | down, rank_pattern={r"(up|down)_proj": 5})
+    want = merged(weights, arrays | down, 6 / 3)
+    want[f"{DOWN}.weight"] = merged(weights, arrays | down, 6 / 5)[f"{DOWN}.weight"]
+    same(sinkjax.load(folder), want)
+    for ranks, settings in (({}, {}), ({"down_proj": 4}, {}), ({"down_proj": 5}, {"r": 4})):
+        write_adapter(tmp_path / "a", base, arrays | down, rank_pattern=ranks, **settings)
+        with pytest.raises(SinkjaxError, match=r"has A \((5|3), \d+\) for model.*, whose rank is [34] in adapter_config.json"):
+            sinkjax.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ({"k_proj": 12}, r"unknown module in alpha_pattern.*'k_proj'.*q_proj"),
+        ({"q_proj": 12, r"layers\.2\..*": 12}, r"unknown module in alpha_pattern.*layers"),
+        ({"q_pro(j": 12}, r"alpha_pattern in .* must be regular expressions: .*unterminated"),
+        ({"q_proj{99999999999999}": 12}, "must be regular expressions"),
+        ({"q_proj": "12"}, r"'q_proj' in alpha_pattern .* must be a number"),
+        ([12], r"'alpha_pattern' .* must be a table"),
+    ],
+)
+def test_a_pattern_that_changes_nothing_or_is_none_is_refused(tmp_path, rng, weights, pattern, message):
+    base = write_folder(tmp_path / "base", LLAMA, weights)
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        sinkjax.load(write_adapter(tmp_path / "a", base, low_rank(weights, rng), alpha_pattern=pattern))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_expression_without_an_end_is_stopped(tmp_path, rng, weights, monkeypatch):
+    monkeypatch.setattr(adapters, "TIME", 0.5)
+    base = write_folder(tmp_path / "base", LLAMA, weights)
+    folder = write_adapter(tmp_path / "a", base, low_rank(weights, rng), alpha_pattern={"(([a-z0-9_.]+)+)+X": 12})
+    with pytest.raises(SinkjaxError, match=r"takes more than 0.5 s .*simplify.*\+X"):
+        sinkjax.load(folder)

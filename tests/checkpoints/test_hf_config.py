@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkjax.checkpoints.family import families
-from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.hf_config import INERT, effective, read_config
+from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 from tests.checkpoints.files import LLAMA, MISTRAL, QWEN2, SIZES, without
+from tests.checkpoints.hub_configs import FURTHER, HUB
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32}
@@ -175,6 +178,9 @@ def test_attention_bias_of_llama_is_on_all_four_projections():
         ({"hidden_act": "mish"}, "unknown hidden_act 'mish'"),
         ({"rms_nrm_eps": 1e-6}, r"'rms_nrm_eps' .*'rms_norm_eps'.*ignore_keys=\('rms_nrm_eps',\)"),
         ({"quantization_config": {}}, "'quantization_config' .*quantised"),
+        ({"sliding_window": 8}, "'sliding_window' .*changes numbers elsewhere, but a llama has none of its kind.*null"),
+        ({"query_pre_attn_scalar": 8, "brand_new": 1}, "'query_pre_attn_scalar' .*changes numbers"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "'factor', which has no default; write it into the file"),
         ({"hidden_size": "16"}, "'hidden_size' .*integer from 1 .*'16'"),
         ({"hidden_size": True}, "'hidden_size' .* integer"),
         ({"num_hidden_layers": 10**9}, "'num_hidden_layers' .* from 1 to 4096"),
@@ -191,6 +197,47 @@ def test_wrong_values_are_named(change, message):
 def test_a_key_is_ignored_only_on_purpose_and_only_if_it_means_nothing():
     assert read(LLAMA | {"new_key": 1}, ignore_keys=("new_key",)) == read(LLAMA)
     refused(LLAMA, "'rope_theta' .*effect", ignore_keys=("rope_theta",))
+
+
+@pytest.mark.parametrize("key", ["sliding_window", "rms_norm_epsilon", "logit_scale", "num_experts_per_tok", "rope_scaling"])
+def test_leaving_out_is_advised_only_for_keys_that_change_nothing_anywhere(key):
+    values = LLAMA | ({key: 8.0} if key != "rope_scaling" else {key: {"rope_type": "linear", "factor": 2.0, "beta_fast": 32}})
+    with pytest.raises(SinkjaxError) as caught:
+        read(values)
+    assert ("ignore_keys" in str(caught.value)) == (key == "rms_norm_epsilon")  # a name that no family has
+    if key != "rms_norm_epsilon":  # the way that the sentence names
+        cleared = values | ({key: None} if key != "rope_scaling" else {key: values[key] | {"beta_fast": None}})
+        assert read(cleared).layers == 2
+
+
+def test_keys_of_every_family_are_known_to_change_numbers():
+    """Files of all families, read on their own: what they read is no key that an error may advise to leave out."""
+    for hub, values in {**HUB, **FURTHER}.items():
+        family = families()[values["model_type"]]
+        fields = Fields(one_spelling(values, hub, family.spelled), hub, dict(family.defaults))
+        family.read(fields)
+        assert fields.read <= effective() | INERT | {"layer_types", "rope_scaling"}, hub
+
+
+NO_MAMBA = {"layer_types": ["attention"] * 4}
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"model_type": "granitemoehybrid", "layer_types": ["mamba", "attention"]}, "it mixes attention with recurrent layers"),
+        ({"model_type": "granitemoehybrid", **NO_MAMBA}, "all of its layers are attention"),
+        ({"model_type": "granitemoehybrid", "layers_block_type": ["attention"] * 4}, "all of its layers are attention"),
+        ({"model_type": "lfm2", "layer_types": ["full_attention"] * 2}, "all of its layers are attention"),
+        ({"model_type": "jamba", "attn_layer_period": 1}, "all of its layers are attention"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "*-*-"}, "all of its layers are attention"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-*-"}, "it mixes attention with recurrent layers"),
+        ({"model_type": "qwen3_next", "full_attention_interval": 4}, "it mixes attention with recurrent layers"),
+        ({"model_type": "deepseek_v3", **NO_MAMBA}, "latent attention"),
+    ],
+)
+def test_the_reason_given_is_true_of_the_file(values, reason):
+    refused(values, f"not supported: .*{reason}")
 
 
 def test_bookkeeping_keys_of_transformers_are_harmless():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
+from sinkjax.checkpoints.buffers import number
 from sinkjax.checkpoints.family import ACTIVATIONS, Family, as_many_as_heads, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.model.xielu import XIELU
+from sinkjax.model.xielu import BETA, EPS, XIELU
 
 TENSORS = {
     **names.LLAMA,
@@ -22,6 +23,7 @@ def read(fields: Fields) -> dict[str, Any]:
     found, norm, bias = sizes(fields, head_dim=None, activation=None), rms_norm(fields), fields.flag("attention_bias")
     name = fields.choice("hidden_act", ("xielu", *ACTIVATIONS), "hidden_act")
     mlp = {"activation": XIELU() if name == "xielu" else ACTIVATIONS[name], "gated_mlp": False}
+    fields.get("rope_scaling")  # transformers' class would scale by llama3
     return found | rotary(fields) | norm | mlp | {"qk_norm": norm["norm"]} | biases(bias, bias, False)
 
 
@@ -31,5 +33,8 @@ FAMILY = Family(
     TENSORS,
     defaults={"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False},
     fixed={"post_norm": False, "qk_norm": True},
-    buffers=("*.mlp.act_fn.beta", "*.mlp.act_fn.eps"),
+    buffers={
+        "*.mlp.act_fn.beta": number(f"{BETA}, the only slope supported", BETA, BETA),
+        "*.mlp.act_fn.eps": number(f"{-EPS}, the only bound supported", -1.01 * EPS, -0.99 * EPS),  # rounded to 16 bits
+    },
 )

@@ -21,7 +21,7 @@ TENSORS = {
 def block(fields: Fields) -> dict[str, Any]:
     """Read the fields that both generations share."""
     norm, bias = layer_norm(fields, "layer_norm_eps", bias=False), fields.flag("attention_bias")
-    scale = {"multipliers": Multipliers(logits=fields.number("logit_scale"))}
+    scale = {"multipliers": Multipliers(logits=fields.number("logit_scale", low=0))}
     return sizes(fields, head_dim=None) | norm | scale | {"norm_place": "parallel-shared"} | biases(bias, bias, False)
 
 

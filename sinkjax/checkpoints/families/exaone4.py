@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints.families import olmo2
-from sinkjax.checkpoints.family import Family, even_head_dim, optional_window, rms_norm, rotary, rotated_locally, sizes, windows
+from sinkjax.checkpoints.family import Family, even_head_dim, rms_norm, rotary, rotated_locally, sizes, window, windows
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm, size = sizes(fields), rms_norm(fields)["norm"], optional_window(fields)
+    found, norm, size = sizes(fields), rms_norm(fields)["norm"], window(fields)
     sized = windows(fields, size, local(fields, size), found["layers"])
     position = rotary(fields)
     if size:

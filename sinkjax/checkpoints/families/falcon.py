@@ -41,7 +41,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 def layout(fields: Fields, groups: bool) -> str:
     """Return the places of the norms."""
-    parallel, norms = fields.flag("parallel_attn"), fields.optional_number("num_ln_in_parallel_attn")
+    parallel, norms = fields.flag("parallel_attn"), fields.optional_number("num_ln_in_parallel_attn", low=0)
     refuse(groups and not parallel, f"{fields.where} has new_decoder_architecture without parallel_attn, which is not supported")
     if not parallel:
         return "pre"

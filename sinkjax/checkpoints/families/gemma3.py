@@ -31,7 +31,10 @@ def positions(fields: Fields, seen: tuple[int | None, ...], local: str = "rope_l
     context, table = fields.integer("max_position_embeddings"), fields.table("rope_scaling")
     if "full_attention" in table or "sliding_attention" in table:
         tables = [dict(table.get(f"{kind}_attention") or {}) for kind in ("full", "sliding")]
-        bases = [Fields({"rope_theta": entry.pop("rope_theta", None)}, fields.where).number("rope_theta") for entry in tables]
+        bases = [
+            Fields({"rope_theta": entry.pop("rope_theta", None)}, fields.where, nested=True).number("rope_theta")
+            for entry in tables
+        ]
     else:
         tables, bases = [table, {}], [fields.number("rope_theta"), fields.number(local)]
     kinds = tuple(rope_of(entry, base, context, fields)[0] for entry, base in zip(tables, bases, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
+from sinkjax.checkpoints.buffers import FILL, MASK
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf
@@ -61,7 +62,7 @@ FAMILY = Family(
         "max_position_embeddings": "n_positions",
     },
     inert=frozenset({"n_ctx", "reorder_and_upcast_attn"}),
-    buffers=("*.attn.bias", "*.attn.masked_bias"),
+    buffers={"*.attn.bias": MASK, "*.attn.masked_bias": FILL},
     separator=Separator("<|endoftext|>", in_front=False, note="between documents"),
     gguf=Gguf(
         "gpt2",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
+from sinkjax.checkpoints.buffers import FILL, MASK
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf, has
@@ -33,7 +34,7 @@ FAMILY = Family(
     defaults={"attention_bias": True, "use_parallel_residual": True, "rope_theta": 10000.0},
     spelled={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
     aliases={"embed_out.weight": "lm_head.weight"},
-    buffers=("*.attention.bias", "*.attention.masked_bias"),
+    buffers={"*.attention.bias": MASK, "*.attention.masked_bias": FILL},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "gptneox",

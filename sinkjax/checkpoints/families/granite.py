@@ -8,18 +8,24 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import DEFAULTS
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
 from sinkjax.model.config import Multipliers
 
-FACTORS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")
+# Factors -> the least; None: above 0, as a divisor and a scale of scores must be.
+FACTORS = {"embedding_multiplier": 0, "residual_multiplier": 0, "logits_scaling": None, "attention_multiplier": None}
 
 
 def read(fields: Fields) -> dict[str, Any]:
     bias = fields.flag("attention_bias")
-    embedding, residual, logits, scores = (fields.number(key) for key in FACTORS)
+    embedding, residual, logits, scores = (fields.number(key, low) for key, low in FACTORS.items())
     scales = {"multipliers": Multipliers(embedding, residual, 1 / logits), "score_scale": scores}
     norm = rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
     return sizes(fields, head_dim=None) | rotary(fields) | norm | scales
+
+
+def usual_scale(file: GgufFile) -> float:
+    """Return the factor on the scores of a file that states none or 0, as llama.cpp does."""
+    return (file.number("attention.head_count") / max(file.number("embedding_length"), 1)) ** 0.5
 
 
 FAMILY = Family(
@@ -36,7 +42,16 @@ FAMILY = Family(
             "logit_scale": "logits_scaling",
             "residual_scale": "residual_multiplier",
         },
-        implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
+        implied={
+            "hidden_act": "silu",
+            "attention_multiplier": usual_scale,
+            "attention_bias": has("q_bias"),
+            "mlp_bias": has("up_bias"),
+        },
+        absent={
+            "attention.scale": "the root of `attention.head_count` / `embedding_length`",
+            **dict.fromkeys(("embedding_scale", "residual_scale"), "1"),
+        },
         interleaved=True,
     ),
 )

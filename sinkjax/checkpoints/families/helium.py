@@ -10,14 +10,14 @@ from sinkjax.checkpoints.fields import Fields
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """Read the config; W_O is square and never has a bias."""
+    """Read the config; W_O never has a bias."""
     norm = rms_norm(fields) | biases(fields.flag("attention_bias"), False, fields.flag("mlp_bias"))
-    return sizes(fields, head_dim=None) | rotary(fields) | norm
+    return sizes(fields) | rotary(fields) | norm
 
 
 FAMILY = Family(
     "helium",
     read,
     ernie4_5.TENSORS,
-    defaults={"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
+    defaults={"head_dim": 128, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
 )

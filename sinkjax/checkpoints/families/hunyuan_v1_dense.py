@@ -26,7 +26,7 @@ def position(fields: Fields, head_dim: int) -> dict[str, Any]:
     table = fields.table("rope_scaling")
     if table.get("rope_type") != "dynamic" or not table.get("alpha"):
         return rotary(fields)
-    scaling = Fields(table, f"rope_scaling of {fields.where}", read=set(UNUSED), ignored=fields.ignored)
+    scaling = Fields(table, f"rope_scaling of {fields.where}", read=set(UNUSED), ignored=fields.ignored, nested=True)
     base = fields.number("rope_theta") * scaling.number("alpha") ** (head_dim / (head_dim - 2))
     scaling.finish(prefix="rope_scaling.")
     return {"position": Rope(base), "context": fields.integer("max_position_embeddings")}

@@ -37,11 +37,12 @@ def attention(fields: Fields) -> dict[str, Any]:
         {"alibi_bias_max": 8},
         fields.assumed,
         ignored=fields.ignored,
+        nested=True,
     )
     usual = {"attn_type": "multihead_attention", "alibi": True}
     for key in (*usual, "prefix_lm", "qk_ln", "attn_uses_sequence_id", "is_encoder_decoder"):
         inner.fixed(key, usual.get(key, False))
-    clip, scale = inner.optional_number("clip_qkv"), inner.optional_number("softmax_scale")
+    clip, scale = inner.optional_number("clip_qkv", low=0) or None, inner.optional_number("softmax_scale")
     position = PowerAlibi(float(inner.integer("alibi_bias_max")))
     inert = {f"attn_config.{key}" for key in INERT | {"attn_impl", "model_type"}}
     inner.finish(inert, prefix="attn_config.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf, has
 
@@ -20,7 +20,6 @@ FAMILY = Family(
     read,
     names.LLAMA,
     defaults={
-        "num_key_value_heads": as_many_as_heads,
         "attention_bias": True,
         "attention_out_bias": False,
         "mlp_bias": False,
