@@ -35,14 +35,14 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reo
 # The tests of FAST and of the probes that compare with no other library, so that they need no torch.
 ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py
 TORCH  := tests/analysis/test_tensors.py tests/edits/test_transformers.py
-# What Colab brings, and the first Python of these that is here; the lowest versions are those for the oldest Python.
+# What Colab brings. The lowest versions are those for the oldest Python; NEWEST is the first Python of these that is here.
 COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 transformers==5.15.0
 OLDEST ?= python3.11
 NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gemma test rest all fast floors docs coverage mesh sizes check processes battery fuzz lint types format parity \
-  bench clean
+.PHONY: help demo gemma test newest rest all fast floors colab docs coverage mesh sizes check processes battery fuzz lint types format \
+  parity bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-10s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,11 @@ test: $(DONE)/test $(DONE)/model  ## show that the numbers are right: parity (Ge
 	$(PYTEST) $(AS_IS)
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(PROOF)
 
+newest:  ## make test on the newest Python here (3.13 or 3.12), with the newest versions
+	@test -n "$(NEWEST)" || { echo "there is no Python 3.13 or 3.12 here"; exit 1; }
+	rm -rf .venv-newest
+	@$(MAKE) --no-print-directory test VENV=.venv-newest PYTHON=$(NEWEST)
+
 rest: $(DONE)/test $(DONE)/model  ## every test of the numbers that make test leaves out
 	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(APART))" $(COMPUTES) $(patsubst %,--ignore=%,$(AS_IS) $(PROOF))
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(patsubst %,--ignore=%,$(AS_IS) $(PROOF) $(COMPUTES)) \
@@ -73,10 +78,12 @@ all:  ## every test except the battery: test, rest, check, processes
 fast: $(DONE)/test $(DONE)/model  ## tests for every day: edits, forward, sweeps, metrics, configs, CLI
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART) or long)" $(FAST)
 
-floors:  ## fast tests with the lowest versions allowed, then with Colab's
+floors:  ## fast tests with the lowest versions allowed
 	$(call try,.venv-floors,$(OLDEST),--resolution lowest-direct ".[floors]")
-	@test -n "$(NEWEST)" || echo "there is no Python 3.13 or 3.12 here, so the versions of Colab are not tried"
-	$(if $(NEWEST),$(call try,.venv-colab,$(NEWEST),".[floors]" $(COLAB)))
+
+colab:  ## fast tests with the versions of Colab
+	@test -n "$(NEWEST)" || { echo "there is no Python 3.13 or 3.12 here"; exit 1; }
+	$(call try,.venv-colab,$(NEWEST),".[floors]" $(COLAB))
 
 # try FOLDER, PYTHON, REQUIREMENTS: sinkjax itself is taken from the checkout, as in every test.
 define try
@@ -133,7 +140,7 @@ bench: $(DONE)/test $(DONE)/model  ## measure the speed of a sweep: docs/results
 	$(BIN)/python scripts/front_page.py
 
 clean:  ## remove the environments and everything built, but no results
-	rm -rf $(VENV) .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-newest .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
 # A sound environment is kept. One that is missing, broken, of another Python than PYTHON, or in which an installation was
 # cut short, is made anew.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
+from sinkjax.config_files.tables import csv_text
 
 LEVEL = 0.95
 ROUNDING = 1e-6  # relative; two float32 programs for the same computation differ by less
@@ -154,15 +154,13 @@ def ranks_among(
 
 def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
     """Format the summary as CSV: one line per row, empty where a number does not exist. subject: the noun for a condition."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow([subject, *COLUMNS])
+    table: list[list[Any]] = [[subject, *COLUMNS]]
     for row in rows:
         ranks = (row.rank.percentile, row.rank.controls) if row.rank else ("", 0)
-        table.writerow(
+        table.append(
             [row.condition, row.series, row.measure, *bounds(row.value), row.value.n, *bounds(row.effect), *ranks, row.overflowed]
         )
-    return out.getvalue()
+    return csv_text(table)
 
 
 def bounds(interval: Interval) -> tuple[float | str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from sinkjax.analysis.evidence import UNJUDGED, Judgement
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.judgement import with_twin
 from sinkjax.analysis.summary import bounds
+from sinkjax.config_files.tables import csv_text
 
 COLUMNS = (
     *("study", "model", "claim", "kind", "stays", "statement", "source", "paper", "word", "contrast", "unit"),
@@ -161,9 +160,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
     Returns:
         The CSV text.
     """
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(COLUMNS)
+    rows: list[tuple[Any, ...]] = [COLUMNS]
     for one in verdicts:
         found = one.judgement
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
@@ -172,8 +169,8 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0], "" if one.split is None else one.split)
         method = f"{found.method}; no controls: {one.uncontrolled}" if one.uncontrolled else found.method
         last = (found.n, count, below, method, _ends(twin.S)[0], _ends(twin.D)[0], found.reason, one.took)
-        table.writerow((*cells, *numbers, *last))
-    return out.getvalue()
+        rows.append((*cells, *numbers, *last))
+    return csv_text(rows)
 
 
 def _ends(value: Interval | None) -> tuple[Any, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from sinkjax.cli.options import Model, read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import read_text, user_path, write
+from sinkjax.config_files.tables import csv_text
 from sinkjax.data.reading import Division, documents_of, files_of, one_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
@@ -127,9 +126,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     before = " ".join(map(repr, model.tokenizer.tokens(bos_ids(model, bos)))) if model.tokenizer else ""
     show(f"{options.model} on {options.text.name}", COLUMNS, rows, f"BOS: {before or 'none'}; {options.dtype}")
     if options.out is not None:
-        with io.StringIO(newline="") as file:
-            csv.writer(file).writerows([COLUMNS, *rows])
-            write(user_path(options.out), file.getvalue())
+        write(user_path(options.out), csv_text([COLUMNS, *rows]))
 
 
 def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:

@@ -2,7 +2,8 @@
 
 Python raises KeyboardInterrupt wherever the main thread is. In a garbage collector callback (JAX has one) the exception is
 printed and lost; in the middle of a write it leaves a partial file. Loops therefore defer a signal (`held`) until they check for
-it (`check`), and an exception that is lost elsewhere is raised again. Only commands install this (`handled`); callers of the
+it (`check`), an exception that is lost elsewhere is raised again, and none is raised while a native module is initialised,
+because C++ that meets one aborts the process. Only commands install this (`handled`); callers of the
 library keep Python's behaviour.
 """
 
@@ -17,11 +18,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-RETRY = 0.02  # seconds until a lost exception is raised again, outside the callback that lost it
+RETRY = 0.02  # seconds until a lost or deferred exception is raised again, outside the code that cannot pass it on
+NATIVE = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
 SHOW_CURSOR = b"\x1b[?25h"  # shows the cursor, which a progress bar hides
 
 
@@ -142,8 +145,18 @@ def _receive(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    if not _state.holders:
+    if _state.holders:
+        return
+    if any(outer.f_code in NATIVE for outer in _stack(frame)):
+        signal.setitimer(signal.ITIMER_REAL, RETRY)
+    else:
         check()
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _raise_again(lost: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,6 +17,7 @@ from sinkjax.checkpoints.settings import Settings
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, write
 from sinkjax.config_files.places import Place
+from sinkjax.config_files.tables import csv_rows, csv_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import fingerprint
@@ -180,15 +179,13 @@ def _negative(courses: list[Line]) -> bool:
 
 def table(every: tuple[Member, ...], sections: Mapping[str, Section]) -> str:
     """The summaries below each other as CSV, after the columns checkpoint and step (empty where a label states none)."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
     subject = next((section.subject for section in sections.values()), "edit")
-    lines.writerow(["checkpoint", "step", subject, *COLUMNS])
+    rows: list[list[Any]] = [["checkpoint", "step", subject, *COLUMNS]]
     for member in every:
         if member.label in sections:
-            _, *rows = csv.reader(io.StringIO(summary_csv(sections[member.label].rows)))
-            lines.writerows([member.label, "" if member.step is None else member.step, *row] for row in rows)
-    return out.getvalue()
+            _, *own = csv_rows(summary_csv(sections[member.label].rows))
+            rows += [[member.label, "" if member.step is None else member.step, *row] for row in own]
+    return csv_text(rows)
 
 
 def _once(member: Member, seen: dict[str, str]) -> Callable[..., Model]:

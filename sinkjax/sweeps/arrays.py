@@ -12,41 +12,15 @@ import numpy as np
 from numcodecs import Blosc
 from numcodecs.checksum32 import CRC32C
 
-from sinkjax.config_files.files import plain_name
-from sinkjax.errors import SinkjaxError
-
 DIMS = "_ARRAY_DIMENSIONS"  # xarray reads axis names from this attribute
 METADATA = ".zmetadata"  # consolidated metadata; it is written last, so a store that has it is finished
 LARGEST = 2**31 - 17  # maximum bytes of a chunk in Blosc
-CODECS = {"blosc", "crc32c"}  # names of `codecs` in metadata
+BLOSC_HEADER = 16  # bytes, of which 4 to 8 are the size of the decoded content
 
 
 def codecs() -> list[Any]:
     """Return the codecs of a chunk: compression, then a checksum, so that every reader notices a change."""
     return [Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE), CRC32C()]
-
-
-def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Raise unless all arrays are of the kind that this module writes, so that metadata choose no other code or file.
-
-    A reader of zarr takes the decoder that an array's metadata names, and those of objects unpickle.
-
-    Errors: SinkjaxError; KeyError, TypeError, ValueError or AttributeError for what is no metadata.
-    """
-    for file, entry in metadata.items():
-        name, _, kind = file.rpartition("/")
-        if kind not in (".zgroup", ".zattrs", ".zarray"):
-            raise SinkjaxError(f"{file!r} is no metadata of an array")
-        if name:
-            plain_name(name)
-        if kind == ".zarray":
-            named = {codec["id"] for codec in (*(entry["filters"] or ()), *([entry["compressor"]] * bool(entry["compressor"])))}
-            if odd := sorted(named - CODECS):
-                raise SinkjaxError(
-                    f"the array {name!r} names the codec {odd[0]!r}, and sinkjax writes {', '.join(sorted(CODECS))}"
-                )
-            if (dtype := np.dtype(entry["dtype"])).kind not in "biufcSU":
-                raise SinkjaxError(f"the array {name!r} has the dtype {dtype}, which sinkjax does not write")
 
 
 def storable(dtype: np.dtype) -> np.dtype:
@@ -69,9 +43,23 @@ class Array:
         return f"{self.name}/{'.'.join(map(str, (*index, *[0] * (len(self.size) - len(index)))))}"
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of chunks along each axis; an empty array of a sweep has one."""
+        return tuple(max(1, -(-length // max(1, size))) for length, size in zip(self.shape, self.size, strict=True))
+
+    @property
     def most(self) -> int:
         """Maximum bytes of a chunk's file; numbers that do not compress have 20 more."""
-        return math.prod(self.size) * self.dtype.itemsize + 64
+        return self.nbytes + 64
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a chunk in memory."""
+        return math.prod(self.size) * self.dtype.itemsize
+
+    def holds(self, content: bytes) -> bool:
+        """Return whether a chunk's file says that it has the bytes of a chunk: a reader allocates as many as it says."""
+        return len(content) >= BLOSC_HEADER and int.from_bytes(content[4:8], "little") == self.nbytes
 
     def encode(self, values: np.ndarray) -> bytes:
         """Encode a chunk's file. If there are fewer values than a chunk has, they come at its start."""
@@ -110,16 +98,23 @@ def metadata_of(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> dict[
     for array in arrays:
         found[f"{array.name}/.zattrs"] = {DIMS: array.dims}
         found[f"{array.name}/.zarray"] = {
-            "zarr_format": 2,
             "shape": array.shape,
             "chunks": array.size,
             "dtype": array.dtype.str,
-            "order": "C",
-            "fill_value": "NaN" if array.dtype.kind == "f" else None,
-            "filters": [codec.get_config() for codec in codecs()],
-            "compressor": None,
+            **expected(array.dtype),
         }
     return found
+
+
+def expected(dtype: np.dtype) -> dict[str, Any]:
+    """Return the entries of an array's metadata that only depend on its dtype."""
+    return {
+        "zarr_format": 2,
+        "order": "C",
+        "fill_value": "NaN" if dtype.kind == "f" else None,
+        "filters": [codec.get_config() for codec in codecs()],
+        "compressor": None,
+    }
 
 
 def arrays_of(metadata: Mapping[str, Any]) -> Iterator[Array]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,10 +21,10 @@ from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.fingerprint import digest, fingerprint
 from sinkjax.model.params import Params, dtype_of
-from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
+from sinkjax.sweeps.functions import ADDRESS, own_functions
 from sinkjax.sweeps.header import IDENTITY, Fixed, Header, Measured
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Round, Schedule, deal
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
 CELLS = ("cells_addressed", "cells_changed")
 UNNAMED = "sinkjax"  # the attention of stores that name none, such as those of earlier versions
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a repr; it differs between processes
 
 
 @dataclass(frozen=True)
@@ -207,37 +204,6 @@ class Computation:
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
         return variables, fixed
-
-
-def own_functions(probe: Probe) -> dict[str, str]:
-    """Return the digest of each function that is not sinkjax's own, by statistic.
-
-    It covers the function's source (its bytecode, if there is no source) and the repr of values that it closes over, but not the
-    functions that it calls or the global values that it reads.
-    """
-    found = {}
-    for entry in probe.extra:
-        functions = [_unwrapped(function) for function in (entry.fn, entry.finish) if function is not None]
-        if not all(str(getattr(function, "__module__", "")).startswith("sinkjax.") for function in functions):
-            found[entry.name] = digest(*map(_source, functions))
-    return found
-
-
-def _unwrapped(function: Any) -> Any:
-    """Return the function inside partial applications (whose arguments are part of the probe's repr) and decorators."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.unwrap(function)
-
-
-def _source(function: Any) -> str:
-    values = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    try:
-        source = inspect.getsource(function if inspect.isfunction(function) else type(function))
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        source = repr(code and (code.co_code, code.co_consts, code.co_names))
-    return ADDRESS.sub("", f"{source}{values}")
 
 
 def prompts_identity(tokens: Any, lengths: Any) -> dict[str, Any]:

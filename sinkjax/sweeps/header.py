@@ -15,7 +15,8 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import NotAFile, Place, delete, listed, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
-from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, check_metadata, metadata_of
+from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_of
+from sinkjax.sweeps.metadata import check_metadata
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
@@ -74,12 +75,14 @@ class Header:
         ]
         arrays += [Array(name, dims, values.shape, values.shape, values.dtype) for name, (dims, values) in fixed.items()]
         for array in arrays:
-            if (size := math.prod(array.size) * array.dtype.itemsize) > LARGEST:
+            if (size := array.nbytes) > LARGEST:
                 raise SinkjaxError(
                     f"{array.name} has {size:,} bytes in one call, but a chunk has at most {LARGEST:,}: use fewer prompts,"
                     " or measure it in fewer layers or positions"
                 )
-        return cls(json.loads(json.dumps(metadata_of(arrays, attributes))))
+        header = cls(json.loads(json.dumps(metadata_of(arrays, attributes))))
+        check_metadata(header.metadata, header.sums)  # whatever is written can be read
+        return header
 
     @classmethod
     def read(cls, path: Place, key: str = "") -> Header | None:
@@ -118,12 +121,12 @@ class Header:
             content = read_bytes(path / file)
             found = json.loads(unsealed(content) if file == HEADER else content)
             header = cls(found["metadata"], found.get("sums", {}))
-            if IDENTITY not in header.attributes or not [*arrays_of(header.metadata)]:
+            if IDENTITY not in header.attributes or not any(name.endswith("/.zarray") for name in header.metadata):
                 return None
-            check_metadata(header.metadata)
+            check_metadata(header.metadata, header.sums)
         except SinkjaxError as error:
             raise SinkjaxError(f"{path}: {error}") from None
-        except (FileNotFoundError, NotADirectoryError, NotAFile, KeyError, TypeError, ValueError, AttributeError):
+        except (FileNotFoundError, NotADirectoryError, NotAFile, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return None
         refuse("sums" not in found, f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header

@@ -97,12 +97,12 @@ class Store:
         """Map each missing or changed file to its fault; the header itself is no longer needed."""
         wanted = self.header.files()
         del wanted[HEADER]
-        most = {array.name: array.most for array in arrays_of(self.header.metadata)}
+        arrays = {array.name: array for array in arrays_of(self.header.metadata)}
         for name in (*self.header.sums, *wanted):
             try:
-                size = len(wanted[name]) if name in wanted else most.get(name.rpartition("/")[0], 0)
-                content = read_bytes(self.path / name, size)
-                if content != wanted[name] if name in wanted else not matches(content, self.header.sums[name]):
+                array = None if name in wanted else arrays[name.rpartition("/")[0]]
+                content = read_bytes(self.path / name, array.most if array else len(wanted[name]))
+                if not (array.holds(content) and matches(content, self.header.sums[name]) if array else content == wanted[name]):
                     yield name, CHANGED
             except (FileNotFoundError, NotADirectoryError):
                 yield name, "is missing"

@@ -60,6 +60,33 @@ def test_a_signal_ends_python_code_where_it_is(number):
     assert seconds < 30
 
 
+IMPORTING = """
+import os, sys, types
+
+class Signal:
+    @staticmethod
+    def find_spec(name, *rest):
+        if name == "numpy.lib":
+            sys.meta_path.remove(Signal)
+            os.kill(os.getpid(), {number})
+
+verbs = sys.modules["sinkjax.cli.verbs"] = types.ModuleType("sinkjax.cli.verbs")
+verbs.carry_out = lambda arguments: __import__("jax")
+sys.meta_path.insert(0, Signal)
+from sinkjax.cli.main import main
+code = main()
+assert Signal not in sys.meta_path
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_while_a_native_module_is_imported_ends_the_command_with_a_line(number):
+    """jaxlib imports NumPy from C++, which aborts the process if that import raises."""
+    found = subprocess.run([sys.executable, "-c", IMPORTING.format(number=int(number))], capture_output=True, text=True, cwd=ROOT)
+    assert (found.returncode, found.stderr) == (CODES[number], "sinkjax: interrupted\n")
+
+
 class Trap:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)

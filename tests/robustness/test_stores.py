@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
+from numcodecs.checksum32 import CRC32C
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError
+from sinkjax.cli import main as cli
 from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.folder import open_store
 from sinkjax.sweeps.header import HEADER, sealed
@@ -328,10 +331,10 @@ def test_what_is_no_file_is_not_read_in_an_unfinished_store(sweep, finished, tmp
             assert name in (HEADER, ".calls") or make == Path.mkdir
 
 
-def poison(store: Path, change: Callable[[dict], object]) -> Path:
+def poison(store: Path, change: Callable[[dict, dict], object]) -> Path:
     """The store with other metadata, consistent in all files that state them, as somebody makes who can write to it."""
     found = json.loads((store / ".zmetadata").read_text())
-    change(found["metadata"])
+    change(found["metadata"], found)
     for name, entry in found["metadata"].items():
         if (store / name).parent.is_dir():
             (store / name).write_text(json.dumps(entry))
@@ -345,14 +348,14 @@ def poison(store: Path, change: Callable[[dict], object]) -> Path:
     ("change", "words"),
     [
         (
-            lambda meta: meta["nll/.zarray"].update(filters=[{"id": "pickle"}], dtype="|O"),
+            lambda meta, found: meta["nll/.zarray"].update(filters=[{"id": "pickle"}], dtype="|O"),
             "the array 'nll' names the codec 'pickle'",
         ),
-        (lambda meta: meta["nll/.zarray"].update(compressor={"id": "zfpy"}), "names the codec 'zfpy'"),
-        (lambda meta: meta["nll/.zarray"].update(dtype="|O"), "the dtype object"),
-        (lambda meta: meta["nll/.zarray"].update(dtype=[["a", "<f4"]]), "x.zarr"),
-        (lambda meta: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
-        (lambda meta: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
+        (lambda meta, found: meta["nll/.zarray"].update(compressor={"id": "zfpy"}), "names the codec 'zfpy'"),
+        (lambda meta, found: meta["nll/.zarray"].update(dtype="|O"), "the dtype '|O'"),
+        (lambda meta, found: meta["nll/.zarray"].update(dtype=[["a", "<f4"]]), "x.zarr"),
+        (lambda meta, found: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
+        (lambda meta, found: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
     ],
 )
 def test_metadata_choose_no_code_and_no_file(store, sweep, change, words):
@@ -365,3 +368,99 @@ def test_other_metadata_beside_a_stores_own_are_not_read(finished, store):
     (store / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"evil": 1}}))
     assert "evil" not in open_store(store).attrs
     assert open_store(store).identical(open_store(finished))
+
+
+def each_array(**entries):
+    return lambda meta, found: [entry.update(entries) for name, entry in meta.items() if name.endswith("/.zarray")]
+
+
+def many_edits(meta, found):
+    for name, entry in meta.items():
+        if name.endswith("/.zarray") and len(entry["shape"]) > 1:
+            entry.update(shape=[10**9, *entry["shape"][1:]], chunks=[1, *entry["chunks"][1:]])
+
+
+def calls_of(number: int):
+    """Metadata of an unfinished sweep with so many prompts, one in each call."""
+
+    def change(meta, found):
+        found["sums"] = {}
+        meta[".zattrs"]["schedule"]["prompt_block"] = 1
+        for name, entry in meta.items():
+            if name.endswith("/.zarray"):
+                dims = meta[name.replace(".zarray", ".zattrs")]["_ARRAY_DIMENSIONS"]
+                for key, size in (("shape", number), ("chunks", 1)):
+                    entry[key] = [size if dim == "prompt" else old for dim, old in zip(dims, entry[key], strict=True)]
+
+    return change
+
+
+NLL, AROUND = "nll/.zarray", "nll/.zattrs"
+NUMBERS = {
+    "10^9 edits, a chunk each": (many_edits, "the dimension 'edit' has"),
+    "10^9 prompts, a call each": (calls_of(10**9), "calls, and a sweep has at most 1,000,000"),
+    "chunks of 0": (lambda meta, found: meta[NLL].update(chunks=[0, 0, 0]), "must be integers of at least 1"),
+    "chunks of 1": (lambda meta, found: meta[NLL].update(chunks=[1, 1, 1]), "chunks that have no file"),
+    "a shape below 0": (lambda meta, found: meta[NLL].update(shape=[-1, 3, 6]), "shape of the array 'nll' must be integers"),
+    "a shape of text": (lambda meta, found: meta[NLL].update(shape="346"), "shape of the array 'nll' must be a list"),
+    "a shape of halves": (lambda meta, found: meta[NLL].update(shape=[3, 4.5, 6]), "must be integers"),
+    "a shape of null": (lambda meta, found: meta[NLL].update(shape=None), "must be a list, not None"),
+    "too few dimensions": (lambda meta, found: meta[AROUND].update(_ARRAY_DIMENSIONS=["edit"]), "have different lengths"),
+    "one dimension twice": (lambda meta, found: meta[AROUND].update(_ARRAY_DIMENSIONS=["a", "a", "b"]), "different names"),
+    "a dimension of another size": (lambda meta, found: meta["length/.zarray"].update(shape=[1], chunks=[1]), "the dimension"),
+    "a chunk of 10^12": (each_array(chunks=[10**12] * 3), "different lengths"),
+    "a chunk of 4 GB": (lambda meta, found: meta[NLL].update(chunks=[10**9, 1, 1]), "has 4,000,000,000 bytes"),
+    "a dtype of 2 GB": (lambda meta, found: meta["edit/.zarray"].update(dtype="|S2000000000"), "a chunk of the array 'edit' has"),
+    "a dtype beyond all": (lambda meta, found: meta[NLL].update(dtype="|S" + "9" * 30), "the dtype"),
+    "a dtype of null": (lambda meta, found: meta[NLL].update(dtype=None), "the dtype None"),
+    "a fill value": (lambda meta, found: meta[NLL].update(fill_value="x"), "fill_value of the array 'nll' is 'x'"),
+    "another format": (lambda meta, found: meta[NLL].update(zarr_format=3), "zarr_format of the array 'nll' is 3"),
+    "another order": (lambda meta, found: meta[NLL].update(order="F"), "order of the array 'nll' is 'F'"),
+    "no codecs": (lambda meta, found: meta[NLL].update(filters=None), "must have the codecs blosc, crc32c"),
+    "sums of text": (lambda meta, found: found.update(sums="x"), "its checksums must be a mapping"),
+    "a sum of null": (lambda meta, found: found["sums"].update({"nll/0.0.0": None}), "the checksum of nll/0.0.0"),
+    "a sum of no chunk": (lambda meta, found: found["sums"].update({"nll/9.0.0": 1}), "which is no chunk of an array"),
+    "a sum of another file": (lambda meta, found: found["sums"].update({"../x": 1}), "which is no chunk of an array"),
+    "a chunk without a sum": (lambda meta, found: found["sums"].pop("edit/0"), "need 1 chunks that have no file"),
+    "an entry of null": (lambda meta, found: meta.update({NLL: None}), "nll/.zarray must be a mapping"),
+    "no attributes of an array": (lambda meta, found: meta.pop(AROUND), "the dimensions of the array 'nll'"),
+    "sweep of null": (lambda meta, found: meta[".zattrs"].update(sweep=None), "sweep must be a mapping, not None"),
+    "model of null": (lambda meta, found: meta[".zattrs"]["sweep"].update(model=None), "sweep.model must be a mapping"),
+    "machines of text": (lambda meta, found: meta[".zattrs"].update(hardware="cpu"), "hardware must be a list"),
+    "a machine of null": (lambda meta, found: meta[".zattrs"].update(hardware=[None]), "an entry of hardware must be a mapping"),
+    "a schedule of null": (lambda meta, found: meta[".zattrs"].update(schedule=None), "schedule must be a mapping"),
+    "a block of 0": (lambda meta, found: meta[".zattrs"]["schedule"].update(prompt_block=0), "schedule.prompt_block must be"),
+    "an edit that is not there": (lambda meta, found: meta[".zattrs"]["schedule"]["chunks"][0][2].append(10**9), "edits once"),
+    "a call without its edits": (lambda meta, found: meta[".zattrs"]["schedule"]["chunks"][0].pop(), "must be [kind, start"),
+    "a base that is not there": (lambda meta, found: meta[".zattrs"]["schedule"]["chunks"][0].insert(3, 99), "must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_a_store_are_checked_against_each_other_before_memory_is_taken(store, name, capsys):
+    change, words = NUMBERS[name]
+    poison(store, change)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(SinkjaxError) as refused:
+        open_store(store)
+    assert words in str(refused.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+    assert cli.main(["report", str(store)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_chunk_that_decodes_to_another_size_is_damaged(store):
+    """The file of a chunk says itself how much a reader allocates."""
+    file = store / "nll" / CHUNKS["nll"]
+    content = bytearray(CRC32C().decode(file.read_bytes()))
+    content[4:8] = (2**31 - 1).to_bytes(4, "little")
+    file.write_bytes(changed := bytes(CRC32C().encode(bytes(content))))
+    poison(store, lambda meta, found: found["sums"].update({f"nll/{CHUNKS['nll']}": changed[-4:].hex()}))
+    assert_refused(f"nll/{CHUNKS['nll']} has changed", lambda: open_store(store))
+
+
+def test_deep_metadata_are_a_sentence(store):
+    for file in (".sweep", ".zmetadata"):
+        content = b'{"metadata": ' + b"[" * 100_000
+        (store / file).write_bytes(sealed(content) if file == ".sweep" else content)
+    assert_refused("is damaged", lambda: open_store(store))

@@ -156,7 +156,10 @@ def test_a_skipped_block_is_a_branch_that_vmap_leaves_alone(tiny_config, tiny_pa
 
 
 def test_blocks_in_bfloat16_are_sliced_where_they_are(tiny_config):
-    """Not copied to float32, which would need twice their memory before the loop; and no bit of the result changes."""
+    """Not copied to float32, which would need twice their memory before the loop; and no bit of the result changes.
+
+    Whether XLA copies them without our help depends on its version: that of JAX 0.10 does, and that of 0.12 does not.
+    """
     config = replace(tiny_config, layers=24)
     drawn = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params.init(config, 0))
     arrays = jnp.asarray(prompts(config)), jnp.asarray(LENGTHS)
@@ -165,7 +168,6 @@ def test_blocks_in_bfloat16_are_sliced_where_they_are(tiny_config):
         spec.in_place: baseline.lower(drawn, *arrays, spec=spec).compile() for spec in (scanned, replace(scanned, in_place=True))
     }
     blocks = 4 * sum(leaf.size for leaf in jax.tree.leaves(drawn["layers"]))  # bytes in float32
-    assert programs[False].memory_analysis().temp_size_in_bytes > blocks
     assert programs[True].memory_analysis().temp_size_in_bytes < blocks / 2
     one, other = (jax.tree.leaves(program(drawn, *arrays)) for program in programs.values())
     for left, right in zip(one, other, strict=True):

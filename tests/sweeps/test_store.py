@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -21,6 +23,7 @@ import zarr
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site, Statistic
 from sinkjax.checkpoints.model import Model
+from sinkjax.model.fingerprint import digest
 from sinkjax.probes.statistics import sinking_heads
 from sinkjax.sweeps.header import HEADER
 from sinkjax.sweeps.store import Store
@@ -141,6 +144,38 @@ def jitted(power):
     return jax.jit(closing_over(power))
 
 
+def on_one_line(power):
+    return {2: lambda x, view: (x**2).mean(axis=-1), 3: lambda x, view: (x**3).mean(axis=-1)}[power]
+
+
+def with_a_default(power):
+    def spread(x, view, power=power):
+        return (x**power).mean(axis=-1)
+
+    return spread
+
+
+def calling(power):
+    """A function that closes over another one, whose repr has only its name."""
+    inner = typed_in(power)
+    return lambda x, view: inner(x, view)
+
+
+def closing_over_an_array(power):
+    """Of 1,001 numbers NumPy writes the first and the last three."""
+    numbers = np.ones(1001)
+    numbers[500] = power
+    return lambda x, view: (x * numbers[500]).mean(axis=-1)
+
+
+def typed_in_class(power):
+    """A class without a source, whose repr says nothing."""
+    body = f"class Typed:\n def __call__(self, x, view): return (x**{power}).mean(axis=-1)\n def __repr__(self): return 'Typed'"
+    names = {}
+    exec(body, names)
+    return names["Typed"]()
+
+
 @dataclass(frozen=True)
 class Called:
     """A function that is an object, whose fields are part of its repr."""
@@ -151,7 +186,10 @@ class Called:
         return (x**self.power).mean(axis=-1)
 
 
-@pytest.mark.parametrize("make", [closing_over, typed_in, jitted, Called])
+MAKERS = [closing_over, typed_in, jitted, Called, on_one_line, with_a_default, calling, closing_over_an_array, typed_in_class]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_another_function_of_the_same_name_is_another_statistic(run, make):
     def probe(power):
         return Probe(extra=(Statistic("spread", Site.RESID, make(power), ("prompt", "depth", "position")),))
@@ -160,6 +198,27 @@ def test_another_function_of_the_same_name_is_another_statistic(run, make):
     xarray.testing.assert_identical(run(probe=probe(2)).load(), first)
     with pytest.raises(SinkjaxError, match=r"(functions\.spread|probe) was"):
         run(probe=probe(3))
+
+
+def test_functions_made_by_eval_in_a_typed_program_are_told_apart_and_a_file_keeps_its_digests(tmp_path):
+    """Python 3.13 has the program of `python -c` as the source of every function that has no file."""
+    program = """if True:
+        from sinkjax.probes.statistics import Site, Statistic
+        from sinkjax.probes.probe import Probe
+        from sinkjax.sweeps.functions import own_functions
+        for power in (2, 3):
+            fn = eval(f"lambda x, view: (x**{power}).mean(axis=-1)")
+            print(own_functions(Probe(extra=(Statistic("s", Site.RESID, fn, ("prompt", "depth", "position")),)))["s"])
+        import mine
+        print(own_functions(Probe(extra=(Statistic("s", Site.RESID, mine.make(2), ("prompt", "depth", "position")),)))["s"])
+    """
+    (tmp_path / "mine.py").write_text("def make(power):\n    return lambda x, view: (x**power).mean(axis=-1)\n")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    two, three, of_file = found.stdout.split()
+    assert two != three
+    assert of_file == digest("    return lambda x, view: (x**power).mean(axis=-1)\n[2]")  # as in stores of 0.4.0
 
 
 def test_sinkjaxs_own_statistics_are_identified_by_name(run):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import textwrap
 from collections.abc import Callable
 from functools import wraps
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+    from matplotlib.ft2font import FT2Font
     from matplotlib.image import AxesImage
 
 P = ParamSpec("P")
@@ -33,9 +33,6 @@ HALF = 4.4, 3.4  # inches, of a figure that shares a line with another on a wide
 DPI = 160
 MOST_COLUMNS = 3  # with more small panels, ticks would be illegible
 HEADS = 10.0  # minimum upper end, in %, of an axis for a share of heads
-NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # a model's tokens may contain them
-# The text of a tick: none before it is drawn, then a power of ten on a logarithmic axis.
-POWER = re.compile(r"(\$\\mathdefault\{([\d.]+\\times)?10\^\{[-\u2212]?\d+\}\}\$)?")
 LETTERS, MARK = 112, 7  # width in characters of a legend as wide as a figure, and of a mark
 SETTINGS: Any = {
     "font.size": 10,
@@ -57,7 +54,7 @@ SETTINGS: Any = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Apply the common style to a drawing function, regardless of the user's matplotlib settings."""
+    """Apply the common style to a drawing function, whatever the user's matplotlib settings, and write its texts literally."""
 
     @wraps(draw)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -66,9 +63,39 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
         defaults: Any = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
         with matplotlib.rc_context(defaults | SETTINGS):
-            return draw(*args, **kwargs)
+            figure = draw(*args, **kwargs)
+            _write_literally(figure)
+        return figure
 
     return wrapper
+
+
+def _write_literally(figure: Figure) -> None:
+    """Make a figure draw every text as it is: a token may contain mathtext, control characters, or any script.
+
+    Only the tick labels of logarithmic axes, which matplotlib writes, stay mathtext.
+    """
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+    from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
+    font, powers = get_font(findfont(FontProperties())), set()
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        names = axis.get_major_formatter()
+        if isinstance(names, FuncFormatter):  # they are written again whenever the figure is drawn
+            axis.set_major_formatter(FuncFormatter(lambda *tick, names=names: legible(names(*tick), font)))
+        for formatter, ticks in ((names, axis.get_major_ticks()), (axis.get_minor_formatter(), axis.get_minor_ticks())):
+            if isinstance(formatter, LogFormatter):
+                powers |= {label for tick in ticks for label in (tick.label1, tick.label2)}
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(legible(text.get_text(), get_font(findfont(text.get_fontproperties()))))
+        text.set_parse_math(text in powers)
+
+
+def legible(text: str, font: FT2Font) -> str:
+    """Replace characters that a font lacks, among them control characters, by U+FFFD."""
+    return "".join(letter if letter == "\n" or font.get_char_index(ord(letter)) else "\ufffd" for letter in text)
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -156,13 +183,9 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """Render a figure as the bytes of an "svg" or "png" file, reproducibly. A dollar in a label is no formula."""
-    import matplotlib.text
+    """Render a figure as the bytes of an "svg" or "png" file, reproducibly."""
+    import matplotlib
 
-    for text in figure.findobj(matplotlib.text.Text):
-        if not POWER.fullmatch(text.get_text()):
-            text.set_parse_math(False)
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
         figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
-        drawn = buffer.getvalue()
-    return NOT_XML.sub("\ufffd", drawn.decode()).encode() if kind == "svg" else drawn
+        return buffer.getvalue()
