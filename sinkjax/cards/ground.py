@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -68,8 +69,9 @@ class Prompts:
 
 
 def two_digits(value: float) -> str:
-    """Format a number with two digits, because processors differ in the third."""
-    return f"{float(f'{value:.2g}'):g}"
+    """Format a number with two significant digits, because processors differ in the third."""
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:.{max(0, 1 - math.floor(math.log10(abs(rounded))))}f}" if rounded else "0"
 
 
 def signed(number: Mapping[str, Any], unit: str = "") -> str:
