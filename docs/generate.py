@@ -47,7 +47,7 @@ WIDTH = "84"  # characters of the commands' help
 PUBLIC = {
     "Models and prompts": ("load", "verify", "save", "export", "encode", "Model", "Config"),
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
-    "The sink card": ("card", "Card", "sink_mask"),
+    "The sink card": ("card", "Card", "load_sinks", "sink_mask", "load_clamp"),
     "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
     "In use": ("evaluate", "Streaming", "H2O", "KeyNorm", "SnapKV"),
     "Edits": ("edit", "edit_weights", "compose", "Edit", "Site", "per_prompt"),
@@ -86,24 +86,23 @@ PUBLIC = {
     "Errors": ("SinkjaxError",),
 }
 # The classes that `sinkjax.Card` is made of, documented on its page, because card.json has their fields
-PARTS = tuple(
-    f"sinkjax.cards.{name}"
-    for name in (
-        "where.SinkPlaces",
-        "where.Activation",
-        "hangs.Hangs",
-        "maker.Maker",
-        "purpose.Purpose",
-        "cost.Cost",
-        "cost.CostRow",
-    )
+PARTS = (
+    "sinkjax.cards.where.SinkPlaces",
+    "sinkjax.cards.where.Activation",
+    "sinkjax.cards.hangs.Hangs",
+    "sinkjax.cards.maker.Maker",
+    "sinkjax.cards.purpose.Purpose",
+    "sinkjax.cards.cost.Cost",
+    "sinkjax.cards.cost.CostRow",
+    "sinkjax.model.fingerprint.ModelIdentity",
 )
 CARD_JSON = """## The fields of card.json
 
 `card.json` has the fields of `sinkjax.Card`, each part as an object with the fields below. A number with an interval is an object
 of `mean`, `low` and `high` (95%; null for a single prompt) and `n`, the number of prompts. `maker` is a sentence if there is
-none to find, `purpose` is null without a sink, and `prefix` has the token ids of `prefix.safetensors`. Two fields are added:
-`advice`, a list of sentences, and `version`, which names this schema and changes when a field does."""
+none to find, `purpose` is null without a sink, and `prefix` has the token ids of `prefix.safetensors`. Three fields are added:
+`advice`, a list of sentences; `version`, which names this schema and changes when a field does; and `checksum`, which covers all
+other fields."""
 MODULES = {
     "metrics": "Metrics of a record",
     "intervals": "Intervals",

@@ -2,6 +2,7 @@
 
     python scripts/cards.py run [NAME ...]   measure the cards that docs/results/data/cards.csv lacks (or those named)
     python scripts/cards.py page             docs/how-to/card-answers.md, the printed card of README.md from these files; a plan
+    python scripts/cards.py numbers NAME     one card as JSON, for `run`, which compares shown cards with other processors
 
 The models in HELD_OUT were named before a card of them was made; no threshold was changed after that.
 """
@@ -9,10 +10,13 @@ The models in HELD_OUT were named before a card of them was made; no threshold w
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,8 @@ TRAINED, TRAININGS = ROOT / "docs/results/data/cards-trained", ROOT / "configs/q
 PLAN, PLANNED = "llama-3.1-8b", ROOT / "docs/results/data/card-plan-llama-3.1-8b.txt"
 PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "depends on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
+PROCESSORS = ("AVX2", "SSE4_2")  # XLA's names of older instruction sets, whose round-off is that of other processors
+NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]\d+)?%?")
 PROMPTS, LENGTH = 16, 48
 ANY, TOKENS, POSITION, NO_KEY, NOTHING = (
     "any token that sees only itself",
@@ -245,17 +251,60 @@ def run(*names: str) -> None:
     known = set() if not DATA.exists() else {*pd.read_csv(DATA, keep_default_na=False)["model"]}
     for name in names or [name for name in CASES if name not in known]:
         case = CASES[name]
-        model, text = case.make()
-        size = {} if name in SHOWN[:2] else {"prompts": PROMPTS, "length": LENGTH}
         begun = time.process_time()
-        card = sinkjax.card(model, text, log=partial(print, flush=True), **size)
+        card = made(name)
         seconds = time.process_time() - begun
         print(keep(name, card, case.truth, case.why, name in HELD_OUT), flush=True)
         if name in SHOWN:
             CARDS.mkdir(exist_ok=True)
             kept = {"lines": card.lines(), "mask": card.mask, "answer": answer(card), "prompts": card.prompts}
-            kept |= {"clamp": card.clamp(), "seconds": round(seconds)}
+            kept |= {"clamp": card.clamp(), "seconds": round(seconds), "compared": agreeing(name, card)}
             (CARDS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def made(name: str) -> sinkjax.Card:
+    """The card of a case."""
+    model, text = CASES[name].make()
+    size = {} if name in SHOWN[:2] else {"prompts": PROMPTS, "length": LENGTH}
+    return sinkjax.card(model, text, log=partial(print, flush=True, file=sys.stderr), **size)
+
+
+def numbers(name: str) -> None:
+    """Print a card as JSON."""
+    print(json.dumps(as_numbers(made(name))))
+
+
+def as_numbers(card: sinkjax.Card) -> dict[str, Any]:
+    """A card's fields and lines, as JSON."""
+    return json.loads(json.dumps({"card": asdict(replace(card, prefix=None)), "lines": card.lines()}))
+
+
+def agreeing(name: str, card: sinkjax.Card) -> list[str]:
+    """The instruction sets with which the card says the same, and has numbers within the intervals; raise if one differs."""
+    own = as_numbers(card)
+    for each in PROCESSORS:
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={each}"
+        command = [sys.executable, __file__, "numbers", name]
+        text = subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, stdout=subprocess.PIPE, check=True).stdout
+        if wrong := disagreements(own, json.loads(text)):
+            raise SystemExit(f"{name} differs with {each}: {'; '.join(wrong)}")
+    return list(PROCESSORS)
+
+
+def disagreements(one: Any, other: Any, place: str = "") -> list[str]:
+    """Means that are not in the interval of the other, and lines whose words differ; other fields may differ by rounding."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.get("low") is not None and other.get("low") is not None:
+        inside = all(a["low"] <= b["mean"] <= a["high"] for a, b in ((one, other), (other, one)))
+        return [] if inside else [f"{place} is {one['mean']} and {other['mean']}"]
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [entry for name in one for entry in disagreements(one[name], other.get(name), f"{place}.{name}".lstrip("."))]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [entry for number, (a, b) in pairs for entry in disagreements(a, b, f"{place}[{number}]")]
+    if isinstance(one, str) and isinstance(other, str) and NUMBER.sub("#", one) == NUMBER.sub("#", other):
+        return []
+    same = one == other or (isinstance(one, int | float) and isinstance(other, int | float))
+    return [] if same else [f"{place} is {one!r} and {other!r}"]
 
 
 def keep(name: str, card: sinkjax.Card, truth: Mapping[str, Any], why: str, held_out: bool) -> str:
@@ -361,8 +410,10 @@ def shown(name: str) -> str:
     about = (
         f"{size['number']} prompts of {size['length']} tokens; {seconds} s of processor time on two busy cores, with compilation."
     )
+    if kept.get("compared"):
+        about += f" Compared with {' and '.join(kept['compared'])}."
     return f"### {name}\n\n{about}\n\n```text\n{lines}\n```"
 
 
 if __name__ == "__main__":
-    {"run": run, "page": write_page}[sys.argv[1]](*sys.argv[2:])
+    {"run": run, "numbers": numbers, "page": write_page}[sys.argv[1]](*sys.argv[2:])

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sinkjax.analysis.frame import to_frame as to_frame
     from sinkjax.cards.card import Card as Card
     from sinkjax.cards.card import card as card
+    from sinkjax.cards.files import load_clamp as load_clamp
+    from sinkjax.cards.files import load_sinks as load_sinks
     from sinkjax.cards.files import sink_mask as sink_mask
     from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.flax_trees import from_flax as from_flax
@@ -84,7 +86,7 @@ __version__ = "0.4.0"
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),
     "sinkjax.cards.card": ("Card", "card"),
-    "sinkjax.cards.files": ("sink_mask",),
+    "sinkjax.cards.files": ("load_clamp", "load_sinks", "sink_mask"),
     "sinkjax.checkpoints.export": ("export",),
     "sinkjax.checkpoints.flax_trees": ("from_flax",),
     "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),

@@ -164,7 +164,8 @@ def evaluate(
         raise SinkjaxError(f"keep has position {beyond[0]}, but the longest piece of the text has {lengths.max()} tokens")
     T = int(lengths.max())
     T = T if cache is None else -(-T // CHUNK) * CHUNK
-    whole, P = put_in_front(model.params, past, model.config, T if cache is None else 1)  # a policy counts inside the cache
+    counted = T if cache is None else 1  # a policy counts inside the cache
+    whole, P = put_in_front(model.params, past, model.config, counted, model.source)
     spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, cache_policy=cache, past=P)
     resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
     _check_quantised(how, resolved)

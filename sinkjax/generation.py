@@ -129,7 +129,7 @@ def generate_all(
         row[: len(start)] = start
     check(model.params, model.config)
     check_batch(rows, lengths, model.config)
-    params, P = put_in_front(model.params, past, model.config, total)
+    params, P = put_in_front(model.params, past, model.config, total, model.source)
     spec = ForwardSpec(config=model.config, probe=Probe(), logits=True, past=P)
     resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions must be in the prompt
     resolve(edits, model.config, (lengths + max_new_tokens).tolist(), total)  # and every generated token must keep a key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
-from sinkjax.cards.cost import FIRST, REMEDIES, TENSOR, Cost, cost
+from sinkjax.cards.cost import FIRST, REMEDIES, TENSOR, Cost, cost, worth_it
 from sinkjax.cards.ground import EPS, Ground, TextChoice, ground, signed
 from sinkjax.cards.hangs import Hangs, hangs
 from sinkjax.cards.maker import Maker, maker
@@ -23,10 +22,10 @@ from sinkjax.data.prompts import trained_prefix
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.sink_prefix import SinkPrefix, sink_prefix
+from sinkjax.model.fingerprint import ModelIdentity
 from sinkjax.runtime.progress import silent
 
 Log = Any
-WORTH = 0.01  # nats
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,9 @@ class Card:
     """The sink card of a model.
 
     Attributes:
-        model: The model's source, as `model.source` has it.
+        model: The model's source, as `model.source` has it, with the digests of its weights and config and its `vocab_size`.
         prompts: Number, length and text of the prompts of all measurements.
+        passages: Their token ids, `sinks`, and those of the passages of costs and remedies, `costs`.
         bos: `policy`, "model" or "none", whichever has the lower loss (None: token ids); `token`, the model's BOS; `gain`, by how
             much it lowers the loss; `trained`, the text that stood first in the model's training, `known`, how this is known, and
             `lack`, the number of prompts that do not begin with it.
@@ -51,6 +51,7 @@ class Card:
 
     model: dict[str, Any]
     prompts: dict[str, Any]
+    passages: dict[str, list[list[int]]]
     bos: dict[str, Any]
     where: SinkPlaces
     hangs: Hangs
@@ -84,39 +85,52 @@ class Card:
             found.append("give every text its BOS (--bos model)")
         if self.bos["gain"] is None and self.bos["lack"]:
             found.append(f"begin every prompt with {self.bos['trained']!r}")
-        if plain is not None and _above(plain):
-            left = [(REMEDIES[name], loss) for name, loss in self.cost.remedies() if plain["mean"] > 2 * loss["mean"]]
-            said = "; or ".join(f"{what.format(key=self.where.position)}: {signed(loss)}" for what, loss in left)
-            found += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(left)
+        if plain is not None and worth_it(plain):
+            place = self.where.position
+            said = "; or ".join(f"{REMEDIES[name].format(key=place)}: {signed(loss)}" for name, loss in self.cost.remedies())
+            found += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(said)
         found += [self._eviction()] * bool(self._eviction())
         if not self.where.sinks and not self.where.activation.stands_out:
             found.append("nothing to protect: no head sinks on a key, and no activation stands out")
         return found
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The model and the passages, as JSON: a folder takes another card only if these are the same."""
+        return files.identity_of(self.model, self.passages)
+
     def save(self, folder: str | Path) -> Path:
-        """Write card.json, sink_tokens.json, clamp.json and, if there is one, prefix.safetensors, and return the folder."""
+        """Save card.json, sink_tokens.json, clamp.json and, if there is one, prefix.safetensors as one whole folder.
+
+        Args:
+            folder: A new or empty local folder, or that of a card of the same model on the same passages, which is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            SinkjaxError: The folder has other content or another card; it is a URL, a link or the working directory; no
+                permission or no space. An earlier card there stays as it is.
+        """
+        return files.put(folder, self.files(), self.identity)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files by name."""
         about = dataclasses.asdict(dataclasses.replace(self, prefix=None))
         about |= {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
-        sinks = self.sink_tokens() | self.mask
-        path = files.save(Path(folder), {files.CARD: about, files.SINKS: sinks, files.CLAMP: self.clamp()})
-        if self.prefix is None:
-            (path / files.PREFIX).unlink(missing_ok=True)  # another card's
-        else:
-            self.prefix.save(path / files.PREFIX)
-        return path
+        model = {"model": {name: self.model.get(name) for name in ("name", "dtype", "weights", "config")}}
+        found = {files.CARD: about, files.SINKS: model | self.sink_tokens() | self.mask, files.CLAMP: model | self.clamp()}
+        prefix = {} if self.prefix is None else {files.PREFIX: self.prefix.packed()}
+        return {name: files.as_json(content) for name, content in found.items()} | prefix
 
     def sink_tokens(self) -> dict[str, Any]:
         """Return where sinks are, for `sink_mask`: positions, or token ids that are sinks at any position."""
-        return _sink_tokens(self.where, self.hangs)
+        return _sink_tokens(self.where, self.hangs) | {"vocab_size": self.model["vocab_size"]}
 
     def clamp(self) -> dict[str, Any]:
         """Return where an activation stands out (position, dims, layers), its mean value by layer and dim, and the largest |h| at
         later positions as a bound to clamp it to; {} if none does."""
-        found = self.where.activation
-        if not found.stands_out:
-            return {}
-        where = {"position": self.where.position, "dims": found.dims, "layers": found.layers}
-        return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
+        return self.where.clamp()
 
     def _elsewhere(self) -> str:
         found, rate = self.where, self.where.rate["mean"]
@@ -149,12 +163,14 @@ class Card:
         if not self.where.sinks or self.purpose is None:
             return ""
         if self.cost.evicted:
-            most = max(self.cost.evicted, key=lambda one: float(one["mean"]))
-            size, kept = most["keys"], most["kept"]
-            said += f": the last {size} keys cost {signed(most, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
-            return said if _above(most) else ""
+            one = next((one for one in self.cost.evicted if worth_it(one)), None)  # of the smallest cache that decides it
+            if one is None:
+                return ""
+            size, kept = one["keys"], one["kept"]
+            more = f"the last {size} keys cost {signed(one, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
+            return f"{said}: {more}"
         hidden = self.purpose.loss["key hidden"]
-        if not _above(hidden):
+        if not worth_it(hidden):
             return ""
         return f"{said}: hiding it from all later tokens costs {signed(hidden, ' nats')} (no small cache was measured)"
 
@@ -163,12 +179,13 @@ class Card:
         if gain is None:
             return lack
         mean, low, high = gain["mean"], gain["low"], gain["high"]
+        more = {"mean": -mean, "low": None if low is None else -high, "high": None if low is None else -low}
         if low is None or low <= 0 <= high:
-            said = f"the model's BOS changes the loss of the same tokens by {-mean:+.3g} nats"
-            said += "" if low is None else f", and the interval [{-high:+.3g}, {-low:+.3g}] includes 0"
+            said = f"the model's BOS changes the loss of the same tokens by {signed(more, ' nats')}"
+            said += "" if low is None else ", whose interval includes 0"
         else:
-            less, ends = ("lowers", (low, high)) if low > 0 else ("raises", (-high, -low))
-            said = f"the model's BOS {less} the loss of the same tokens by {abs(mean):.3g} nats [{ends[0]:.3g}, {ends[1]:.3g}]"
+            word, size = ("lowers", gain) if low > 0 else ("raises", more)
+            said = f"the model's BOS {word} the loss of the same tokens by {signed(size, ' nats').removeprefix('+')}"
         said += f"; this card was measured with --bos {self.bos['policy']}"
         return "; ".join(filter(None, (said, lack)))
 
@@ -212,11 +229,21 @@ def card(
         The card: `lines()` for a terminal, and `save(folder)` for its files.
 
     Raises:
-        SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
+        SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones; a
+            loss is not finite, as where a model overflows in float16.
     """
     log("prompts, with and without a BOS")
     chosen = TextChoice(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)
-    about = ground(model, chosen, attention_impl)
+    return measured(ground(model, chosen, attention_impl), more, log)
+
+
+def identity(about: Ground) -> dict[str, Any]:
+    """Return the identity of a card before it is measured."""
+    return files.identity_of(_model(about.model), about.passages)
+
+
+def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
+    """Measure the card of a model on chosen passages; arguments as for `card`."""
     log(f"text: {len(about.own.tokens)} prompts of {about.own.tokens.shape[1]} tokens; {about.text}")
     log("where the sinks are")
     found = where(about)
@@ -226,26 +253,29 @@ def card(
     made = maker(about, found)
     log("their purpose")
     use = purpose(about, found) if found.sinks else None
-    prefix = _prefix(model, found, on)
+    prefix = _prefix(about.model, found, on)
     log("their cost")
-    costs = cost(about, found, prefix, more)
     return Card(
-        model=dict(model.source),
+        model=_model(about.model),
         prompts={"number": len(about.own.tokens), "length": about.own.tokens.shape[1], "text": about.text},
+        passages=about.passages,
         bos=_bos(about),
         where=found,
         hangs=on,
         maker=made,
         purpose=use,
-        cost=costs,
+        cost=cost(about, found, prefix, more),
         mask=_quality(about, found, on),
         prefix=prefix,
     )
 
 
-def _above(loss: Mapping[str, Any]) -> bool:
-    """Whether added loss is worth a remedy: above `WORTH`, by an interval above 0 if it has one."""
-    return (loss["mean"] or 0.0) > WORTH and (loss["low"] is None or loss["low"] > 0)
+def _model(model: Model) -> dict[str, Any]:
+    """Return a model's source with the identity that the files are checked by."""
+    identity = ModelIdentity.of(model.params, model.config)
+    if identity is None:
+        raise SinkjaxError("a card cannot be measured inside a transformation of JAX")
+    return {**model.source, "weights": identity.weights, "config": identity.config, "vocab_size": model.config.vocab_size}
 
 
 def _sink_tokens(found: SinkPlaces, on: Hangs) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.cards.files import clamp
 from sinkjax.cards.ground import Ground, Prompts, signed
-from sinkjax.cards.where import Activation, SinkPlaces
-from sinkjax.edits.edit import Edit, compose
-from sinkjax.edits.named import set_residual
+from sinkjax.cards.where import SinkPlaces
 from sinkjax.errors import SinkjaxError
 from sinkjax.evaluation import evaluate
 from sinkjax.transformer.eviction import Streaming
@@ -21,10 +20,12 @@ from sinkjax.transformer.scored_caches import H2O, KeyNorm, SnapKV
 
 ALL = ("weights", "activations", "kv")
 CACHES = (16, 64, 256)  # keys, where prompts have more
+WORTH = 0.01  # nats
 FIRST = {1: "first key", 4: "first 4 keys"}  # kept in front of a window
 TENSOR, SPARED, TOKEN = "8 bits, tensor", "8 bits, tensor, sink spared", "8 bits, token"
 ROTATED, CLAMPED, PREFIX = "8 bits, tensor, rotated", "8 bits, tensor, clamped", "8 bits, tensor, sink prefix"
 SINKS = "8 bits, tensor, sinks of each prompt spared"
+PROCESSORS = "processors differ within the intervals, because the last bit of a scale decides how values are rounded"
 REMEDIES = {SPARED: "keep position {key} in full precision", TOKEN: "use a scale per token"} | {
     SINKS: 'find the sinks of each prompt and keep them in full precision (keep="sinks")',
     ROTATED: "rotate activations and weights (QuaRot)",
@@ -47,11 +48,13 @@ class CostRow:
         setting: Bits or format and the unit that shares a scale, or the keys of a cache, and the remedy, if any.
         loss: Loss added, in nats; None if this model cannot run the setting.
         reason: Why it cannot.
+        saved: For a remedy of 8 bits with a scale per tensor, how much less loss it adds, paired by prompt.
     """
 
     setting: str
     loss: dict[str, Any] | None
     reason: str = ""
+    saved: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,8 @@ class Cost:
         return next((row.loss for row in self.rows if row.setting == setting), None)
 
     def remedies(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the measured remedies of 8 bits with a scale per tensor, and the loss that each leaves, lowest first."""
-        left = ((name, self.of(name)) for name in REMEDIES)
-        return sorted(((name, loss) for name, loss in left if loss is not None), key=lambda one: one[1]["mean"])
+        """Return the remedies of 8 bits with a scale per tensor whose saving is worth it, and the loss that each leaves."""
+        return [(row.setting, row.loss) for row in self.rows if row.loss and row.saved and worth_it(row.saved)]
 
     def sentence(self) -> str:
         """Say in one line what 8 bits per tensor cost."""
@@ -90,7 +92,7 @@ class Cost:
         parts = [f"loss with 8 bits and one scale per tensor: {signed(plain, ' nats per token')}"]
         parts += [f"{signed(spared)} with the sink left unrounded"] if spared is not None else []
         parts += [f"{signed(token)} with one scale per token"] if token is not None else []
-        return f"{', '.join(parts)} (on {self.measured_on})"
+        return f"{', '.join(parts)} (on {self.measured_on}; {PROCESSORS})"
 
 
 def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bool = False) -> Cost:
@@ -123,7 +125,8 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
         except SinkjaxError as error:
             rows.append(CostRow(name, None, str(error)))
         else:
-            rows.append(CostRow(name, prompts.number(added[name])))
+            saved = prompts.number(added[TENSOR] - added[name]) if name in REMEDIES and TENSOR in added else None
+            rows.append(CostRow(name, prompts.number(added[name]), saved=saved))
     on = "the same passages" if ground.fresh is None else "other passages"
     return Cost(prompts.number(np.nanmean(base, axis=1)), rows, [key], _evicted(prompts, added, key), on)
 
@@ -139,10 +142,10 @@ def _evicted(prompts: Prompts, added: Mapping[str, NDArray[np.float64]], key: in
 
 
 def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
-    key, activation = found.position, found.activation
+    key = found.position
     settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
-    if activation.stands_out:
-        settings[CLAMPED] = {**eight, "edits": clamp(key, activation)}
+    if found.activation.stands_out:
+        settings[CLAMPED] = {**eight, "edits": clamp(found.clamp())}
     if prefix is not None:
         settings["sink prefix"] = {"past": prefix}
         settings[PREFIX] = {**eight, "past": prefix}
@@ -159,13 +162,9 @@ def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length:
     return settings
 
 
-def clamp(position: int, activation: Activation) -> Edit:
-    """Limit the dims of an activation that stands out to the largest |h| at later positions, in the layers that have it."""
-    held, bound = np.asarray(activation.held), activation.elsewhere
-    above = {layer: np.flatnonzero(np.abs(held[layer]) > bound) for layer in activation.layers}
-    dims = {layer: [activation.dims[each] for each in which] for layer, which in above.items()}
-    lower = {layer: np.sign(held[layer][which]) * bound for layer, which in above.items()}
-    return compose(*(set_residual(position, lower[layer], dims=dims[layer], layers=layer) for layer in activation.layers))
+def worth_it(loss: Mapping[str, Any]) -> bool:
+    """Whether added loss is worth a remedy, or a saving worth its cost: above `WORTH`, by an interval above 0."""
+    return loss["low"] is not None and loss["low"] > 0 and loss["mean"] > WORTH
 
 
 def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The files of a card for other programs: their names, and the mask of sinks."""
+"""The files of a card for other programs: one immutable folder whose files state their model and a checksum, and its readers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkjax.config_files.files import write
+from sinkjax.checkpoints.model import Model, check_model
+from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.files import own_folder, read_text, user_path, user_place, whole_folder
+from sinkjax.config_files.places import url_protocol
+from sinkjax.edits.edit import Edit, compose
+from sinkjax.edits.named import set_residual
+from sinkjax.errors import SinkjaxError, short
+from sinkjax.model.fingerprint import ModelIdentity, digest
+from sinkjax.sweeps.header import differences
 
-VERSION = "sinkjax-card/3"
+VERSION = "sinkjax-card/4"
 NAMES = CARD, SINKS, CLAMP, PREFIX = ("card.json", "sink_tokens.json", "clamp.json", "prefix.safetensors")
+PAGE = "card.html"
+AGAIN = "make the card again by `sinkjax card`"
 
 
 USE = """import json
@@ -25,24 +35,183 @@ mask = sink_mask(tokens, sinks)  # tokens: int [..., T], with the prefix that th
 """
 
 
-def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> Path:
-    """Write JSON files, by name, into a folder, which is made if it does not exist. Errors: no permission, no space."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        write(folder / name, json.dumps({"version": VERSION, **content}, indent=1, allow_nan=False) + "\n")
-    return folder
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a JSON file with its version and checksum. Errors: NaN or infinity."""
+    try:
+        plain = json.loads(json.dumps({"version": VERSION, **content}, allow_nan=False))
+    except ValueError:
+        raise SinkjaxError("the card has a number that is NaN or infinite, so it cannot be saved") from None
+    return (json.dumps({**plain, "checksum": _sum(plain)}, indent=1) + "\n").encode()
+
+
+def refuse_changed(content: Mapping[str, Any], where: object) -> None:
+    """Raise unless the content of a JSON file agrees with its checksum."""
+    if content.get("version") != VERSION or "checksum" not in content:
+        raise SinkjaxError(f"{where} is not of version {VERSION}, whose files have a checksum: {AGAIN}")
+    rest = {name: value for name, value in content.items() if name != "checksum"}
+    refuse(content["checksum"] != _sum(rest), f"{where} has changed since it was written: {AGAIN}")
+
+
+def _sum(content: Mapping[str, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a card. Errors: it is missing, has changed since it was written, or has another version."""
+    try:
+        content = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError):
+        raise SinkjaxError(f"{path} is not JSON, so it has changed since it was written: {AGAIN}") from None
+    refuse(not isinstance(content, dict), f"{path} is not the file of a card")
+    refuse_changed(content, path)
+    return dict(content)
+
+
+def _of_model(path: str | Path, model: Model) -> dict[str, Any]:
+    """Read a card's JSON file for a model. Errors: as for `read`; it belongs to another model."""
+    check_model(model)
+    path = user_path(path)
+    content = read(path)
+    ModelIdentity.read(content.get("model"), path).refuse_other(str(path), model.params, model.config, model.source)
+    return content
+
+
+def load_sinks(path: str | Path, model: Model) -> dict[str, Any]:
+    """Read a card's sink_tokens.json for `sink_mask`.
+
+    Args:
+        path: The file.
+        model: The model that it is used with.
+
+    Returns:
+        Its content: `positions` that are sinks, `tokens` that are sinks at any position, and their precision and recall.
+
+    Raises:
+        SinkjaxError: The file is missing, has changed since it was written, or belongs to another model.
+    """
+    content = _of_model(path, model)
+    refuse("positions" not in content, f"{path} is not the {SINKS} of a card")
+    return content
+
+
+def load_clamp(path: str | Path, model: Model) -> Edit:
+    """Read a card's clamp.json as an edit.
+
+    Args:
+        path: The file.
+        model: The model that it is used with.
+
+    Returns:
+        The edit, which limits the dims of the activation that stands out to the largest |h| at later positions.
+
+    Raises:
+        SinkjaxError: The file is missing, has changed since it was written, or belongs to another model; no activation stands
+            out.
+    """
+    content = _of_model(path, model)
+    refuse("bound" not in content, f"{path} has no activation that stands out, so it clamps nothing")
+    return clamp(content)
+
+
+def clamp(content: Mapping[str, Any]) -> Edit:
+    """Return the edit that clamp.json describes: each value beyond the bound is set to the bound, with its sign."""
+    bound, limits = content["bound"], []
+    for layer, values in zip(content["layers"], content["values"], strict=True):
+        above = {
+            dim: float(np.sign(value) * bound) for dim, value in zip(content["dims"], values, strict=True) if abs(value) > bound
+        }
+        limits.append(set_residual(content["position"], np.array([*above.values()]), dims=[*above], layers=layer))
+    return compose(*limits)
+
+
+def claimed(folder: str | Path, identity: Mapping[str, Any] | None = None) -> Path:
+    """Return the path of a card's folder, which must be new, empty, or the folder of the same card.
+
+    identity: of the card (`Card.identity`); None if it is not known yet. Errors: a URL; a file, a link or the working directory;
+    other content; another card.
+    """
+    if (protocol := url_protocol(folder)) not in (None, "file", "local"):
+        raise SinkjaxError(
+            f"a card is a local folder that is put in place whole, which {protocol}:// cannot do: save it here, and copy it there"
+        )
+    path = Path(user_place(folder))
+    there = own_folder(path, "the card")
+    if not there:
+        return path
+    others = sorted(name for name in there if name not in (*NAMES, PAGE) or not (path / name).is_file())
+    if others or CARD not in there:
+        raise SinkjaxError(
+            f"{path} exists with other content ({', '.join(others[:3] or there)}); choose another folder for the card"
+        )
+    try:
+        found = read(path / CARD)
+        stated = identity_of(found["model"], found["passages"])
+    except (SinkjaxError, KeyError, TypeError):
+        raise SinkjaxError(
+            f"{path} holds a card that is damaged, or of another version of sinkjax; choose another folder or delete it"
+        ) from None
+    if identity is not None and (other := differences(stated, dict(identity))):
+        raise SinkjaxError(f"{path} holds another card ({'; '.join(other)}); choose another folder or delete it")
+    return path
+
+
+def identity_of(model: Mapping[str, Any], passages: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same in a folder: the model, and the passages that were measured."""
+    of_model = {name: model.get(name) for name in ("name", "dtype", "weights", "config")}
+    return {**of_model, "passages": digest(json.dumps(passages, sort_keys=True))}
+
+
+def put(folder: str | Path, contents: Mapping[str, bytes], identity: Mapping[str, Any]) -> Path:
+    """Put a card's files, by name, in place as one whole folder. Errors: as for `claimed`; no permission, no space."""
+    path = claimed(folder, identity)
+    with whole_folder(path.absolute(), sum(map(len, contents.values()))) as scratch:
+        for name, content in contents.items():
+            (scratch / name).write_bytes(content)
+        claimed(path, identity)  # another process may have been faster
+    return path
 
 
 def sink_mask(tokens: ArrayLike, sinks: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Return which tokens are sinks. It needs numpy only, so that it may be copied into other programs.
+    """Return which tokens are sinks.
 
     Args:
         tokens: Token ids, int [..., T], with the prefix that the model reads.
-        sinks: The content of sink_tokens.json: `positions` that are sinks, and `tokens` that are sinks at any position.
+        sinks: The content of sink_tokens.json (`load_sinks`): `positions` that are sinks, and `tokens` that are sinks at any
+            position.
 
     Returns:
         bool [..., T].
+
+    Raises:
+        SinkjaxError: The content has changed since it was written, or is not of a sink_tokens.json; tokens are not ids of the
+            vocabulary.
     """
+    refuse(not isinstance(sinks, Mapping), f"sinks must be the content of {SINKS}, not {short(sinks)}")
+    if {"version", "checksum"} & sinks.keys():
+        refuse_changed(sinks, SINKS)
+    size = sinks.get("vocab_size")
+    _refuse_not_ids("tokens", tokens, size, 1)
+    for name, most in (("positions", None), ("tokens", size)):
+        refuse(name not in sinks, f"sinks lack {name!r}: they must be the content of {SINKS}")
+        _refuse_not_ids(f"{name} of sinks", sinks[name], most)
+    return _marked(np.asarray(tokens), sinks)
+
+
+def _refuse_not_ids(what: str, values: Any, size: int | None, least: int = 0) -> None:
+    """Raise unless values are integers of at least 0 and, if given, below `size`. least: minimum number of axes."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise SinkjaxError(f"{what} must be rows of the same length") from None
+    not_ids = array.size > 0 and array.dtype.kind not in "iu"
+    refuse(not_ids or array.ndim < least, f"{what} must be integers{' [..., T]' * least}, not {array.dtype} {array.shape}")
+    most = np.inf if size is None else size
+    if (wrong := array[(array < 0) | (array >= most)]).size:
+        limit = "" if size is None else f" and below {size}, the size of the vocabulary"
+        raise SinkjaxError(f"{what} must be at least 0{limit}, not {wrong.flat[0]}")
+
+
+def _marked(tokens: Any, sinks: Mapping[str, Any]) -> NDArray[np.bool_]:
     tokens = np.asarray(tokens)
     mask = np.isin(tokens, sinks["tokens"])
     mask[..., [position for position in sinks["positions"] if position < tokens.shape[-1]]] = True
@@ -51,5 +220,5 @@ def sink_mask(tokens: ArrayLike, sinks: Mapping[str, Any]) -> NDArray[np.bool_]:
 
 def mask_program() -> str:
     """Return `sink_mask` as a program that needs numpy only."""
-    body = inspect.getsource(sink_mask).rpartition('"""')[2]
-    return f"import numpy as np\n\n\ndef sink_mask(tokens, sinks):{body}"
+    body = inspect.getsource(_marked).partition("\n")[2]
+    return f"import numpy as np\n\n\ndef sink_mask(tokens, sinks):\n{body}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,10 +68,16 @@ class Prompts:
         return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
 
 
+def two_digits(value: float) -> str:
+    """Format a number with two significant digits, because processors differ in the third."""
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:.{max(0, 1 - math.floor(math.log10(abs(rounded))))}f}" if rounded else "0"
+
+
 def signed(number: Mapping[str, Any], unit: str = "") -> str:
     """Format a number of `Prompts.number` with its sign and its interval, which a single prompt does not have."""
-    ends = "" if number["low"] is None else f" [{number['low']:+.3g}, {number['high']:+.3g}]"
-    return f"{number['mean']:+.3g}{unit}{ends}"
+    ends = "" if number["low"] is None else f" [{two_digits(number['low'])}, {two_digits(number['high'])}]"
+    return f"{'+' * (number['mean'] >= 0)}{two_digits(number['mean'])}{unit}{ends}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +149,15 @@ class Ground:
     def other(self) -> Prompts:
         """The prompts of costs and remedies: `fresh`, or the card's own if there are none."""
         return self.fresh or self.own
+
+    @property
+    def passages(self) -> dict[str, list[list[int]]]:
+        """The token ids of the prompts, and of those of costs and remedies, without padding."""
+        named = {"sinks": self.own, "costs": self.other}
+        return {
+            name: [row[:length].tolist() for row, length in zip(one.tokens, one.lengths, strict=True)]
+            for name, one in named.items()
+        }
 
     @cached_property
     def of_other(self) -> Numbers:
@@ -230,6 +246,7 @@ def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Grou
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
         tokens, lengths, _ = check_batch(text, None, config, tokenizer)
         own = Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))
+        refuse(tokens.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {tokens.shape[1]}")
         bos = None if tokenizer is None else tokenizer.bos
         return Ground(model, own, None, bos, None, None, "token ids", attention_impl=attention_impl)
     if tokenizer is None:
@@ -297,7 +314,19 @@ def _unedited(model: Model, prompts: Prompts, statistic: str, attention_impl: st
 def _read(model: Model, prompts: Prompts, probe: Probe, edits: Any, attention_impl: str) -> Numbers:
     how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": attention_impl}
     record = forward(model, prompts.tokens, edits=edits, probe=probe, **how).record
-    return {name: np.asarray(record[name]) for name in record}
+    found = {name: np.asarray(record[name]) for name in record}
+    if "nll" in found and (wrong := _without_loss(found["nll"], prompts.lengths)):
+        raise SinkjaxError(
+            f"the loss of {wrong} of {len(prompts.tokens)} prompts is not finite in {model.source.get('dtype')}: load the model"
+            " in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite"
+        )
+    return found
+
+
+def _without_loss(nll: NDArray[Any], lengths: NDArray[np.int32]) -> int:
+    """Count the prompts with a next token whose loss is not finite."""
+    scored = np.arange(nll.shape[1]) < lengths[:, None] - 1
+    return int((scored & ~np.isfinite(nll)).any(axis=1).sum())
 
 
 def _vectors(model: Model, key: int) -> tuple[Capture, ...]:

@@ -81,7 +81,7 @@ class Maker:
         word = "a super weight" if self.super_weight else "not shown to be a super weight"
         return (
             f"entry (layer {layer}, row {row}, col {col}) of its down projection is {word}: {signed(self.loss, ' nats')} "
-            f"without it, and at most {self.loss_control:+.3g} without another of its size"
+            f"without it, and at most {signed({'mean': self.loss_control, 'low': None})} without another of its size"
         )
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.cards.card import Card
-from sinkjax.cards.files import NAMES, PREFIX, USE, mask_program
+from sinkjax.cards.cost import PROCESSORS
+from sinkjax.cards.files import NAMES, PAGE, PREFIX, USE, mask_program, put
 from sinkjax.cards.ground import signed
 from sinkjax.cards.purpose import KINDS, Purpose
 from sinkjax.cards.where import STANDS_OUT, SinkPlaces
-from sinkjax.config_files.files import write
 from sinkjax.report.figures.style import COLOURS, HALF, canvas, draw_map, logarithmic, spaced_ticks, styled
 from sinkjax.report.page import page
 from sinkjax.report.section import Block, Drawing, Section
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-PAGE = "card.html"
 
-
-def save_page(card: Card, folder: Path) -> Path:
-    """Write the page of a card into a folder, and return its path."""
-    path = folder / PAGE
+def save_page(card: Card, folder: str | Path) -> Path:
+    """Save a card (`Card.save`) with its page, and return the page's path."""
     section = as_section(card)
-    write(path, page([section], section.title))
-    return path
+    return put(folder, card.files() | {PAGE: page([section], section.title).encode()}, card.identity) / PAGE
 
 
 def as_section(card: Card) -> Section:
@@ -50,6 +46,7 @@ def as_section(card: Card) -> Section:
             "Attention to a key is the mean over the queries that see it; a head sinks on a key above 0.3 (Gu et al. 2025).",
             "A sink is still there under an edit with at least half of its unedited strength.",
             f"An activation stands out at {STANDS_OUT:g} times the activation of later positions.",
+            f"Costs have two digits and an interval: {PROCESSORS}.",
             f"Files next to this page: {', '.join(name for name in NAMES if name != PREFIX or card.prefix)}.",
         ),
         provenance={**card.model, **card.prompts, "bos": card.bos["policy"]},

@@ -82,6 +82,14 @@ class SinkPlaces:
         """Whether a head sinks on a key."""
         return bool(self.heads)
 
+    def clamp(self) -> dict[str, Any]:
+        """Return the content of clamp.json (see `Card.clamp`)."""
+        found = self.activation
+        if not found.stands_out:
+            return {}
+        where = {"position": self.position, "dims": found.dims, "layers": found.layers}
+        return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
+
     def sentence(self) -> str:
         """Say it in one line."""
         if not self.sinks:

@@ -29,7 +29,7 @@ from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.checksums import SUMS, write_checksums
-from sinkjax.config_files.files import cannot_write, user_path, whole_folder
+from sinkjax.config_files.files import cannot_write, own_folder, user_path, whole_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import FORMER, Config
@@ -102,11 +102,8 @@ def write_model(
 
 def _check_place(folder: Path, kind: str) -> None:
     """Raise unless `folder` does not exist, is empty, or contains only a model of this kind, whose files are ours."""
+    there = [folder / name for name in own_folder(folder, "the model")]
     try:
-        refuse(folder.is_symlink(), f"{folder} is a symbolic link; name the folder itself, or choose another one")
-        refuse(folder.resolve() == Path.cwd(), f"a model needs a folder of its own, not the working directory ({str(folder)!r})")
-        refuse(folder.exists() and not folder.is_dir(), f"{folder} is a file; choose a folder for the model")
-        there = sorted(folder.iterdir()) if folder.exists() else []
         found = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
     except OSError as error:
         raise cannot_write(folder, error) from error

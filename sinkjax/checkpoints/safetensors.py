@@ -70,7 +70,8 @@ def read_metadata(path: Path) -> dict[str, str]:
     """Return the texts in the header of a file that `read_safetensors` accepts."""
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return dict(header.get("__metadata__", {}))
+    about = header.get("__metadata__")
+    return {name: text for name, text in about.items() if isinstance(text, str)} if isinstance(about, dict) else {}
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import sinkjax
 from sinkjax.cli.common import Options
@@ -25,6 +27,8 @@ from sinkjax.runtime.progress import duration, say
 
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
+
+LONGEST_NAME = 200  # characters of a folder's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,7 @@ def card(arguments: Sequence[str]) -> None:
     """describe a model's attention sinks: place, cause, maker, purpose and cost, each checked by an intervention"""
     options = read(CardOptions, arguments, "card")
     text = options.text if options.text in SOURCES else str(user_path(Path(options.text)))
-    out = Path("results", "card", Path(options.model).stem) if options.out is None else user_path(options.out)
+    out = default_folder(options.model) if options.out is None else user_path(options.out)
     check(options, text, out)
     use_all_cores()
     start_jax(options.platform, options.dtype)
@@ -74,9 +78,13 @@ def card(arguments: Sequence[str]) -> None:
         show_plan(options)
         return
     extras.require("the page of a card", "report")
+    from sinkjax.cards.card import identity, measured
+    from sinkjax.cards.files import claimed
+    from sinkjax.cards.ground import TextChoice, ground
     from sinkjax.cards.page import save_page
     from sinkjax.checkpoints.architectures import with_tokenizer
 
+    claimed(out)
     model = sinkjax.load(options.model, dtype=options.dtype, tokenizer=options.tokenizer, ignore_keys=options.ignore_keys)
     kind, size = model.source.get("model_type"), model.config.vocab_size
     refuse(
@@ -86,12 +94,26 @@ def card(arguments: Sequence[str]) -> None:
     base, whole = times(model.config, options, model.tokenizer is not None and model.tokenizer.bos is not None)
     say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
     asked: dict[str, Any] = {name: getattr(options, name) for name in ("prompts", "length", "seed", "field", "documents")}
-    found = sinkjax.card(model, text, more=options.cost, log=say, attention_impl=options.attention_impl, **asked)
-    path = save_page(found, found.save(out))
+    say("prompts, with and without a BOS")
+    about = ground(model, TextChoice(text=text, **asked), options.attention_impl)
+    claimed(out, identity(about))  # before hours of work
+    found = measured(about, options.cost, say)
     number, length = found.prompts["number"], found.prompts["length"]
     caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
-    show(f"Sink card of {options.model}", ("", ""), found.lines(), caption)
+    try:
+        show(f"Sink card of {options.model}", ("", ""), found.lines(), caption)
+    finally:  # a pipe that nobody reads to its end must not lose the files
+        path = save_page(found, out)
     print(path)
+
+
+def default_folder(model: str) -> Path:
+    """Return the folder of a model's card: its whole name, in which "+" stands for a slash."""
+    name = str(Path(model)) if Path(model).name not in ("", "..") else str(Path(model).resolve())
+    quoted = quote(name, safe="").replace("%2F", "+")
+    if len(quoted) > LONGEST_NAME:
+        quoted = f"{quoted[-LONGEST_NAME:]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return Path("results", "card", quoted)
 
 
 def check(options: CardOptions, text: str, out: Path) -> None:

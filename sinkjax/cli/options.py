@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import tyro
@@ -16,6 +17,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from sinkjax.cli import words
 from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.folding import folded
 
@@ -24,13 +26,13 @@ DefaultModel = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="[MODEL
 
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
-    """Parse a command's options, typed by `cls`. Errors: an unknown option, or a value of the wrong type."""
+    """Parse a command's options, typed by `cls`, with `~` expanded. Errors: an unknown option; a value of the wrong type."""
     wants_help = not {"-h", "--help"}.isdisjoint(arguments)
     if not wants_help:
         _check(arguments, _types(cls, defaults), _positionals(cls), command)
     try:
         with contextlib.redirect_stderr(io.StringIO()), HELP if wants_help else contextlib.nullcontext():
-            return tyro.cli(
+            found = tyro.cli(
                 cls,
                 args=["--help"] if wants_help else [*arguments],
                 prog=f"sinkjax {command}",
@@ -42,6 +44,8 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
         if not exit.code:
             raise
         raise _refusal(exit) or SinkjaxError(f"these options cannot be combined; see sinkjax {command} --help") from None
+    paths = {name: value for name, value in vars(found).items() if isinstance(value, Path) and str(value).startswith("~")}
+    return dataclasses.replace(found, **{name: user_path(value) for name, value in paths.items()})
 
 
 def entries(found: Mapping[str, str | None]) -> str:

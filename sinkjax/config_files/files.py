@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.config_files import documents, temporary
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
 from sinkjax.runtime.resources import config_path, configs
@@ -140,6 +141,20 @@ def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
             shutil.rmtree(replaced, ignore_errors=True)
 
 
+def own_folder(folder: Path, what: str) -> list[str]:
+    """Return the names in a folder that will be replaced as a whole; [] if it does not exist.
+
+    what: its content, for messages. Errors: a link, the working directory or a file; no permission.
+    """
+    try:
+        refuse(folder.is_symlink(), f"{folder} is a symbolic link; name the folder itself, or choose another one")
+        refuse(folder.resolve() == Path.cwd(), f"{what} needs a folder of its own, not the working directory ({str(folder)!r})")
+        refuse(folder.exists() and not folder.is_dir(), f"{folder} is a file; choose a folder for {what}")
+        return sorted(listed(folder))
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
 def reserve(folder: Path, wanted: int, path: Path) -> None:
     """Raise unless `folder` has space for `wanted` more bytes, to be written as `path`.
 
@@ -220,7 +235,9 @@ def plain_name(name: str) -> str:
 def user_path(name: Any) -> Path:
     """Return the path that a user names, with `~` expanded. Errors: no such user; a URL; an impossible path."""
     if url_protocol(name):
-        raise SinkjaxError(f"{str(name)[:LONGEST]} is a URL, but this must be a local path: copy it to this machine first")
+        raise SinkjaxError(
+            f"{str(name)[:LONGEST]} is a URL, but this must be a local path: copy the files from or to it yourself"
+        )
     if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
         raise SinkjaxError(f"a path must be a non-empty text without NUL, not {name!r}")
     try:

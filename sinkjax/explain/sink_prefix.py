@@ -19,20 +19,23 @@ from flax import struct
 from sinkjax.checkpoints.family import dims_of_keys
 from sinkjax.checkpoints.model import check_model
 from sinkjax.checkpoints.safetensors import packed, read_metadata, read_safetensors
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path, write
 from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.scan import packaged, scan
 from sinkjax.model.batch import refuse_outside
+from sinkjax.model.fingerprint import ModelIdentity, digest
 from sinkjax.model.params import check
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
-from sinkjax.transformer.past import Past, computed, put_in_front
+from sinkjax.transformer.past import Past, computed, put_in_front, refuse_not_finite
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
+CHECKSUM, NO_SUM = "checksum", b"0" * 16  # in the metadata: the digest of the file in which it is NO_SUM itself
 SAMPLE = 2048  # tokens of a large vocabulary that are tried, besides its special ones
 
 
@@ -55,14 +58,23 @@ class SinkPrefix(Past):
     def save(self, path: str | Path) -> None:
         """Write a safetensors file with the tensors of a cache of transformers.
 
-        `keys.N` and `values.N` of layer N are [1, K, P, D], as `DynamicCache.update` takes them; the metadata has the tokens.
+        `keys.N` and `values.N` of layer N are [1, K, P, D], as `DynamicCache.update` takes them; the metadata has the tokens, the
+        model's identity and a checksum.
 
         Args:
             path: The file, which is replaced if it exists.
 
         Raises:
-            SinkjaxError: The file cannot be written.
+            SinkjaxError: The file cannot be written; a number is NaN or infinite; the prefix does not know its model, because it
+                was computed inside a transformation of JAX.
         """
+        write(user_path(path), self.packed())
+
+    def packed(self) -> bytes:
+        """Return the bytes of the file. Errors: as for `save`."""
+        if self.model is None:
+            raise SinkjaxError("a prefix made inside a transformation of JAX does not know its model: make it outside to save it")
+        refuse_not_finite(self)
         keys = self.keys[..., np.argsort(self.dims)] if self.dims else self.keys
         arrays = {
             f"{name}.{layer}": np.asarray(array[layer]).swapaxes(0, 1)[None]
@@ -70,7 +82,9 @@ class SinkPrefix(Past):
             for layer in range(len(array))
         }
         about = {name: json.dumps(getattr(self, name)) for name in ("tokens", "dims")}
-        write(user_path(path), b"".join(packed(arrays, about)))
+        about = {CHECKSUM: NO_SUM.decode(), **about, "model": json.dumps(self.model.to_json())}
+        content = b"".join(packed(arrays, about))
+        return content.replace(NO_SUM, _sum(content), 1)
 
     def _repr_html_(self) -> str:
         L, P, K, D = self.keys.shape
@@ -105,7 +119,8 @@ def sink_prefix(model: Model, token: int | Sequence[int] | None = None) -> SinkP
     spec = ForwardSpec(config=config, probe=Probe(), logits=False)
     past = computed(model.params, jnp.asarray(tokens, jnp.int32), spec=spec)
     put_in_front(model.params, past, config, 1)
-    return SinkPrefix(past.keys, past.values, tokens, dims_of_keys(model.source.get("model_type"), config))
+    dims = dims_of_keys(model.source.get("model_type"), config)
+    return SinkPrefix(past.keys, past.values, tokens, dims, model=ModelIdentity.of(model.params, config, model.source))
 
 
 def best_token(model: Model) -> int:
@@ -134,15 +149,16 @@ def load_prefix(path: str | Path) -> SinkPrefix:
         The prefix, in the dtype of the file.
 
     Raises:
-        SinkjaxError: The file is missing or corrupt, or is not a sink prefix.
+        SinkjaxError: The file is missing or corrupt, has changed since it was written, or is not a sink prefix; sinkjax 0.4 or
+            earlier wrote it, without a checksum and its model. Using it with another model is refused where it is used.
     """
     path = user_path(path)
-    tensors = read_safetensors(path)
+    tensors, about = read_safetensors(path), read_metadata(path)
     layers = len(tensors) // 2
     wanted = [[f"{name}.{layer}" for layer in range(layers)] for name in ("keys", "values")]
     shapes = {tensor.shape for tensor in tensors.values()}
     try:
-        tokens, dims = (tuple(json.loads(read_metadata(path)[name])) for name in ("tokens", "dims"))
+        tokens, dims = (tuple(json.loads(about[name])) for name in ("tokens", "dims"))
     except (KeyError, ValueError, TypeError):
         tokens, dims = (), ()
     shape = shapes.pop() if len(shapes) == 1 else ()
@@ -153,5 +169,21 @@ def load_prefix(path: str | Path) -> SinkPrefix:
         or sorted(dims) not in ([], list(range(shape[3])))
     ):
         raise SinkjaxError(f"{path} is not a sink prefix: it must have keys.N and values.N of each layer, and its tokens")
+    if not {CHECKSUM, "model"} <= about.keys():
+        raise SinkjaxError(
+            f"{path} has no checksum and names no model (sinkjax 0.4 and other programs write such files): make it again by"
+            f" sinkjax.sink_prefix(model, {list(tokens)}).save({str(path)!r})"
+        )
+    content, stated = path.read_bytes(), about[CHECKSUM].encode()
+    refuse(_sum(content.replace(stated, NO_SUM, 1)) != stated, f"{path} has changed since it was written: make it again")
     keys, values = (jnp.stack([jnp.asarray(tensors[name].array())[0].swapaxes(0, 1) for name in names]) for names in wanted)
-    return SinkPrefix(keys[..., np.array(dims)] if dims else keys, values, tokens, dims)
+    kept = {tensor.stored for tensor in tensors.values()}
+    refuse(kept != {str(keys.dtype)}, f"{path} has keys and values in {', '.join(sorted(kept))}; float64 needs jax_enable_x64")
+    model = ModelIdentity.read(json.loads(about["model"]), path)
+    prefix = SinkPrefix(keys[..., np.array(dims)] if dims else keys, values, tokens, dims, model=model)
+    refuse_not_finite(prefix)
+    return prefix
+
+
+def _sum(content: bytes) -> bytes:
+    return digest(np.frombuffer(content, np.uint8)).encode()

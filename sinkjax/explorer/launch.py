@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.files import user_path
 from sinkjax.data.prompts import trained_prefix
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.answers import Answers
@@ -53,7 +54,7 @@ def explore(model: Model | str, prompt: str | None = None, out: str | Path = "re
 def answers_of(model: Model, prompt: str | None, out: str | Path) -> Answers:
     """Make the handlers for a model. Errors: it has no tokenizer; the prompt is not a single line, or does not fit the model."""
     bench = Workbench(model)
-    return Answers(bench, first_state(bench, PROMPT if prompt is None else prompt), Path(out))
+    return Answers(bench, first_state(bench, PROMPT if prompt is None else prompt), user_path(out))
 
 
 def first_state(bench: Workbench, prompt: str) -> State:

@@ -1,22 +1,87 @@
-"""Digests of weights and of other values that determine the numbers."""
+"""Digests of weights and of other values that determine the numbers, and the identity of a model."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import weakref
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
 from sinkjax.model.ops import bits_in_place
 from sinkjax.model.params import Params
 
+KNOWN: dict[tuple[int, ...], str] = {}  # digests of arrays that are alive, by their ids
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """The model that a file belongs to.
+
+    Attributes:
+        name: Its name and dtype, for messages.
+        weights: `fingerprint` of its parameters.
+        config: Digest of its architecture without the context.
+    """
+
+    name: str
+    weights: str
+    config: str
+
+    @classmethod
+    def of(cls, params: Params, config: Config, source: Mapping[str, Any] | None = None) -> ModelIdentity | None:
+        """Identify a model; None inside a transformation of JAX, where its weights have no values."""
+        leaves = jax.tree.leaves(params)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return None
+        stated = {name: value for name, value in config.identity().items() if name != "context"}
+        name = f"{(source or {}).get('name', 'a model without a name')} in {leaves[0].dtype}"
+        return cls(name, fingerprint(params), digest(json.dumps(stated, sort_keys=True)))
+
+    @classmethod
+    def read(cls, values: Any, where: object) -> ModelIdentity:
+        """Read the identity that a file states, as a mapping. Errors: it states none."""
+        try:
+            found = cls(**{name: values[name] for name in cls.__dataclass_fields__})
+        except (TypeError, KeyError, IndexError):
+            raise SinkjaxError(f"{where} does not state its model, so it cannot be checked; make it again") from None
+        return found
+
+    def to_json(self) -> dict[str, str]:
+        """Return the fields as a mapping."""
+        return asdict(self)
+
+    def refuse_other(self, what: str, params: Params, config: Config, source: Mapping[str, Any] | None) -> None:
+        """Raise if parameters with values and their config are not this model. what: a noun for what was made with it."""
+        here = self.of(params, config, source)
+        if here is not None and (self.weights, self.config) != (here.weights, here.config):
+            raise SinkjaxError(f"{what} was made with {self}, and this is {here}: make it again with this model")
+
+    def __str__(self) -> str:
+        return f"{self.name} (weights {self.weights}, config {self.config})"
+
 
 def fingerprint(params: Params) -> str:
-    """Return a digest of all weights that does not depend on the devices."""
-    return digest(*jax.tree.leaves(fingerprints(params)))
+    """Return a digest of all weights that does not depend on the devices; it is computed once for the same arrays."""
+    leaves = jax.tree.leaves(params)
+    key = tuple(map(id, leaves))
+    if key not in KNOWN:
+        with jax.ensure_compile_time_eval():
+            found = digest(*jax.tree.leaves(fingerprints(params)))
+        if not all(isinstance(leaf, jax.Array) for leaf in leaves):  # others may change in place
+            return found
+        KNOWN[key] = found
+        for leaf in leaves:
+            weakref.finalize(leaf, KNOWN.pop, key, None).atexit = False
+    return KNOWN[key]
 
 
 def digest(*parts: Any) -> str:

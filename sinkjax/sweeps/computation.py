@@ -88,7 +88,7 @@ class Computation:
         past = self.past
         if past is not None and self.mesh is not None:
             past = processes.place(past, NamedSharding(self.mesh, PartitionSpec()))
-        return put_in_front(self.placed, past, self.model.config, self.tokens.shape[1])[0]
+        return put_in_front(self.placed, past, self.model.config, self.tokens.shape[1], self.model.source)[0]
 
     @functools.cached_property
     def placed(self) -> Params:

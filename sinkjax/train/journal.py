@@ -124,6 +124,11 @@ class Journal:
         self._log: Log | None = processes.by_first(lambda: Log(folder, size))
         self._curves: list[Curves] = []
 
+    @property
+    def unchecked(self) -> bool:
+        """Whether the log of an earlier version is continued, whose lines have no checksums."""
+        return self._log is not None and self._log.unchecked
+
     def close(self) -> None:
         for file in (*self._curves, self._log):
             if file:

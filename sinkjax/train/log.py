@@ -1,34 +1,49 @@
-"""A training's log as JSON lines: a header, then one line per evaluation of a run."""
+"""A training's log as JSON lines: a header, then one line per evaluation of a run.
+
+Each line ends with a checksum of all bytes of the log before it, so every changed digit is noticed, also in earlier lines. Lines
+that sinkjax 0.4 or earlier wrote have none; the next line covers them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sinkjax.config_files.checks import is_number
+from sinkjax.config_files.checks import is_number, refuse
 from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
+from sinkjax.config_files.places import read_bytes
 from sinkjax.errors import SinkjaxError
 
 LOG, SUMMARY = "log.jsonl", "summary.json"  # in the folder of a training
 HEADER, EVALUATION = ("runs", "config"), ("run", "step", "status")  # fields that every log's first line and other lines have
 COST = "milliseconds_per_step_of_a_run"  # field of the summary
+SUM = ', "crc32": "'  # before the checksum at the end of a line
 
 
 class Log:
-    """An open log, truncated to its first `size` bytes, which belong to the last checkpoint."""
+    """An open log, truncated to its first `size` bytes, which belong to the last checkpoint.
+
+    unchecked: whether these have no checksum. Errors: they have changed since they were written; no permission.
+    """
 
     def __init__(self, folder: Path, size: int):
         try:
             if (folder / LOG).exists():
                 regular(folder / LOG)
+            self._sum, self.unchecked = 0, False
             self._file = (folder / LOG).open("ab", buffering=0)
             if self._file.tell() < size:
                 raise SinkjaxError(f"{folder / LOG} is shorter than recorded in its checkpoint: something else has changed it")
+            if size:
+                whole = read_bytes(folder / LOG)[:size]
+                self._sum = zlib.crc32(whole)
+                self.unchecked = not refuse_changed(whole.decode(errors="replace").removesuffix("\n").split("\n"), folder / LOG)
             self._file.truncate(size)
         except OSError as error:
             raise cannot_write(folder / LOG, error) from error
@@ -39,14 +54,18 @@ class Log:
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Append lines. Errors: no space."""
-        text = "".join(json.dumps(plain(line)) + "\n" for line in lines).encode()
+        text, total = b"", self._sum
+        for line in lines:
+            content = json.dumps(plain(line)).encode()
+            text += (whole := content[:-1] + f'{SUM}{zlib.crc32(content, total):08x}"}}\n'.encode())
+            total = zlib.crc32(whole, total)
         try:
             rest = memoryview(text)
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             raise cannot_write(self.path, error, len(text)) from error
-        self.size += len(text)
+        self.size, self._sum = self.size + len(text), total
 
     def sync(self) -> None:
         """Wait until all lines are on disk. Errors: no space, which some file systems report only here."""
@@ -57,20 +76,41 @@ class Log:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read a log: its first line, and its evaluations in order. Errors: no log, or a damaged one.
+    """Read a log: its first line, and its evaluations in order. Errors: no log, or one that has changed since it was written.
 
     An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """
-    try:
-        text = read_text(folder / LOG, MOST_TEXT)
-        first, *lines = text[: text.rfind("\n") + 1].splitlines()
-        header, found = json.loads(first), [json.loads(line) for line in lines]
-    except (OSError, ValueError):
-        raise SinkjaxError(f"{folder} contains no training log; start the training first") from None
-    for number, (line, names) in enumerate([(header, HEADER), *((line, EVALUATION) for line in found)], 1):
-        if missing := [name for name in names if not isinstance(line, dict) or name not in line]:
-            raise SinkjaxError(f"line {number} of {folder / LOG} lacks {missing[0]!r}: something else has changed the log")
-    return header, found
+    path = folder / LOG
+    if not path.exists():
+        raise SinkjaxError(f"{folder} contains no training log; start the training first")
+    *lines, rest = read_text(path, MOST_TEXT).split("\n")
+    whole = SUM in rest and len(rest.rpartition(SUM)[2]) >= len('00000000"}')  # only its line break is missing, or has changed
+    refuse_changed([*lines, rest] if whole else lines, path)
+    refuse(not lines, f"{folder} contains no training log; start the training first")
+    found = []
+    for number, line in enumerate(lines, 1):
+        names = HEADER if number == 1 else EVALUATION
+        try:
+            parsed = json.loads(line)
+            missing = next((name for name in names if name not in {**parsed}), None)
+        except (ValueError, TypeError, RecursionError):
+            raise SinkjaxError(f"line {number} of {path} is not a JSON mapping: something else has changed the log") from None
+        refuse(missing is not None, f"line {number} of {path} lacks {missing!r}: something else has changed the log")
+        parsed.pop("crc32", None)
+        found.append(parsed)
+    return found[0], found[1:]
+
+
+def refuse_changed(lines: Sequence[str], path: Path) -> bool:
+    """Raise unless each line, beginning with the first that has a checksum, agrees with it. Returns whether any line has one."""
+    total, summed = 0, False
+    for number, line in enumerate(lines, 1):
+        content, found, stated = line.rpartition(SUM)
+        summed = summed or bool(found)
+        if summed and stated != f'{zlib.crc32(f"{content}}}".encode(), total):08x}"}}':
+            raise SinkjaxError(f"{path} has changed since it was written, in line {number} or before; restore it from a copy")
+        total = zlib.crc32(f"{line}\n".encode(), total)
+    return summed
 
 
 def step_cost(folder: Path) -> float | None:

@@ -29,8 +29,8 @@ from sinkjax import __version__
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, write
-from sinkjax.config_files.places import Place, is_remote, place
+from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, user_place, write
+from sinkjax.config_files.places import Place, is_remote
 from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.model.params import check_dtype
 from sinkjax.runtime import extras, interruption, processes
@@ -43,7 +43,7 @@ from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal, check_logs
 from sinkjax.train.log import COST, LOG, SUMMARY, read
 from sinkjax.train.mirror import Mirror, called, local
-from sinkjax.train.prefetch import HostBatches, same_data
+from sinkjax.train.prefetch import HostBatches, same_config, same_data
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState
@@ -86,7 +86,7 @@ def train(
         raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
         say, progress, log = (lambda line: None), False, ()
-    if processes.joined() and is_remote(place(folder)):
+    if processes.joined() and is_remote(user_place(folder)):
         raise SinkjaxError(f"joined processes train into a folder that all can access, not into {folder}; copy it afterwards")
     # Joined processes end together, so a signal to one waits until all agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()
@@ -106,6 +106,7 @@ def _train(
     every = table(config, task)
     devices, runs = RunParallel(task, config, len(every)), jax.tree.map(np.asarray, arrays(every, task))
     processes.by_first(lambda: claim(folder, task))
+    processes.by_first(lambda: same_config(folder, config))
     with contextlib.ExitStack() as stack:
         processes.by_first(lambda: stack.enter_context(alone(folder)))
         processes.by_first(lambda: stack.push(functools.partial(forget_start, folder, folder.stat())))
@@ -128,6 +129,8 @@ def _train(
             began, here = read(folder)[0], machine(devices)
             if other := differences({name: began.get(name) for name in here}, here):
                 say(f"it was started elsewhere ({'; '.join(other)}), so numbers agree to rounding at best")
+            if journal.unchecked:
+                say(f"{folder / LOG} has no checksums (an earlier version wrote it), so only its config is checked")
         if left:
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)

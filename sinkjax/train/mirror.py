@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from sinkjax.config_files.files import CONFIG_FILE
-from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
+from sinkjax.config_files.files import CONFIG_FILE, user_place
+from sinkjax.config_files.places import Place, delete, is_remote, listed, reached, read_bytes
 from sinkjax.config_files.temporary import temporary_folder
 from sinkjax.errors import SinkjaxError, Unavailable
 
@@ -109,7 +109,7 @@ def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
     Errors name the given place, not the folder of this machine, which they remove: another process trains there, or took over;
     other content; a refusal of the object store.
     """
-    where = place(folder)
+    where = user_place(folder)
     if not is_remote(where):
         yield where, None
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import numpy as np
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.sweeps.header import differences
+from sinkjax.train.config import Training
 from sinkjax.train.log import read
 from sinkjax.train.task import DataSource
 
@@ -70,6 +73,20 @@ def same_data(folder: Path, card: Mapping[str, Any]) -> None:
     if other:
         raise SinkjaxError(
             f"the data of the training in {folder} changed since it started ({', '.join(other)}); choose another folder"
+        )
+
+
+def same_config(folder: Path, config: Training) -> None:
+    """Raise unless a config matches the one in the first line of the training's log, in the fields that both have."""
+    try:
+        was = read(folder)[0]["config"]
+    except SinkjaxError:  # nothing was trained yet, or the log is damaged, which its opening says
+        return
+    now = json.loads(json.dumps(documents.plain(documents.fields(config))))
+    if other := differences(was, {name: now.get(name, value) for name, value in was.items()}):
+        raise SinkjaxError(
+            f"the config of the training in {folder} changed since it started ({'; '.join(other)}); restore its config.yaml, or"
+            " choose another folder"
         )
 
 

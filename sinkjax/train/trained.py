@@ -17,6 +17,7 @@ from sinkjax.model.params import Params
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import ALL_STEPS, Training
 from sinkjax.train.mirror import Mirror, called
+from sinkjax.train.prefetch import same_config
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState, begin
 from sinkjax.train.task import Task
@@ -69,8 +70,10 @@ class Trained:
 
 
 def load_trained(folder: Path, task: Task, mirror: Mirror | None = None) -> Trained:
-    """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint, or unfinished runs."""
+    """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint; unfinished runs; a config that has
+    changed since the training started."""
     config = task.config
+    same_config(folder, config)
     with Checkpoints(folder, look_only=True) as checkpoints:
         found = checkpoints.restore(shapes(task, config))
     if found is None:

@@ -111,9 +111,9 @@ def forward(
         SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty, longer
             than the context, or padded on the left; a mask has a hole; a probe or edits do not fit (`Probe.check`,
             `Edit.resolve`); the precision is unknown, or `attention_impl` does not support the request; the past does not fit the
-            model, or its keys would depend on the prompt.
+            model, was made with another one, or its keys would depend on the prompt.
     """
-    tokenizer = getattr(params, "tokenizer", None)
+    tokenizer, source = getattr(params, "tokenizer", None), getattr(params, "source", None)
     params, config = _parts(params, config)
     spec = ForwardSpec(config=config, probe=probe, logits=logits, precision=precision, unroll=unroll, remat=remat)
     check_params(params, config)
@@ -122,7 +122,7 @@ def forward(
     dtype, T = str(dtype_of(params)), tokens.shape[1]
     resolved = resolve(edits, config, known_lengths, T, dtype)
     hardware = Hardware.holding(params)
-    params, P = put_in_front(params, past, config, T)
+    params, P = put_in_front(params, past, config, T, source)
     derivative: Derivative = "any" if _differentiable((params, tokens, resolved)) else "none"
     how = chosen(attention_impl, config, [resolved], probe, T, dtype, hardware, derivative, P)
     in_place = derivative == "none" and hardware.kind == "cpu"

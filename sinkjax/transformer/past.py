@@ -7,7 +7,9 @@ tokens of the prompt only; rotary positions, position biases and windows count t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from flax import struct
 
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
-from sinkjax.model.fingerprint import digest
+from sinkjax.model.fingerprint import ModelIdentity, digest
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.transformer.block import block_step
@@ -27,10 +29,14 @@ from sinkjax.transformer.spec import ForwardSpec
 
 @struct.dataclass
 class Past:
-    """Keys, as attention reads them (rotated and normed), and values, by layer: float [L, P, K, D] each."""
+    """Keys, as attention reads them (rotated and normed), and values, by layer: float [L, P, K, D] each.
+
+    model: the model that computed them; None inside a transformation of JAX.
+    """
 
     keys: jax.Array
     values: jax.Array
+    model: ModelIdentity | None = struct.field(pytree_node=False, default=None, kw_only=True)
 
     @property
     def positions(self) -> int:
@@ -42,11 +48,13 @@ class Past:
         return digest(np.asarray(self.keys), np.asarray(self.values))
 
 
-def put_in_front(params: Params, past: Past | None, config: Config, T: int) -> tuple[Params, int]:
+def put_in_front(
+    params: Params, past: Past | None, config: Config, T: int, source: Mapping[str, Any] | None = None
+) -> tuple[Params, int]:
     """Return the parameters with a past for prompts of up to T tokens, and its number of positions; None: as they are, and 0.
 
-    Errors: not a past; one of another shape; together with the prompts beyond the context; a model that would read it differently
-    in front of a prompt (`obstacles`).
+    source: the model's, for its name. Errors: not a past; one of another shape or of another model, or with NaN or infinity;
+    together with the prompts beyond the context; a model that would read it differently in front of a prompt (`obstacles`).
     """
     if past is None:
         return params, 0
@@ -59,12 +67,22 @@ def put_in_front(params: Params, past: Past | None, config: Config, T: int) -> t
             raise SinkjaxError(
                 f"the {name} of past have shape {array.shape}, but this model needs {want} with at least 1 position"
             )
+    refuse_not_finite(past)
+    if past.model is not None:
+        past.model.refuse_other("this past", params, config, source)
     if P + T > config.context:
         raise SinkjaxError(f"a past of {P} and {T} positions are more than the model's context of {config.context}")
     for why, here in obstacles(config, P, T).items():
         if here:
             raise SinkjaxError(f"past cannot stand for its tokens here: {why}")
     return params | {"layers": params["layers"] | {"past": {"key": past.keys, "value": past.values}}}, P
+
+
+def refuse_not_finite(past: Past) -> None:
+    """Raise if a key or value is NaN or infinite, unless they are traced."""
+    for name, array in (("keys", past.keys), ("values", past.values)):
+        if not isinstance(array, jax.core.Tracer) and not np.isfinite(np.asarray(array)).all():
+            raise SinkjaxError(f"the {name} of past have NaN or infinity; a model in float16 may need a wider dtype")
 
 
 def obstacles(config: Config, P: int, T: int) -> dict[str, bool]:

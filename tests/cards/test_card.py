@@ -17,8 +17,9 @@ import sinkjax
 from sinkjax import evaluation
 from sinkjax.cards import ground, plan, purpose
 from sinkjax.cards.card import _bos, _quality
-from sinkjax.cards.cost import CostRow, clamp, cost
-from sinkjax.cards.files import NAMES, PREFIX, VERSION, mask_program, sink_mask
+from sinkjax.cards.cost import CostRow, cost
+from sinkjax.cards.files import NAMES, PREFIX, VERSION, clamp, mask_program, sink_mask
+from sinkjax.cards.ground import signed, two_digits
 from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
 from sinkjax.cards.where import where
@@ -229,7 +230,7 @@ def test_the_clamp_limits_every_dim_that_the_card_names_where_it_stands_out(soft
     model = sinkjax.load("mini-softmax")
     tokens = np.zeros((1, 12), np.int32)
     probe = sinkjax.Probe(capture=[sinkjax.Capture("resid", name="h")])
-    h = np.asarray(forward(model, tokens, edits=clamp(0, found), probe=probe, logits=False).record["h"])[0]
+    h = np.asarray(forward(model, tokens, edits=clamp(kept), probe=probe, logits=False).record["h"])[0]
     np.testing.assert_allclose(h[1, 0, [4, 58]], [-1.0, 1.0], rtol=1e-6)
     assert h[2, 0, 4] == pytest.approx(-1.0)
     assert abs(h[2, 0, 58]) != pytest.approx(1.0)  # its mean there is within the bound
@@ -295,7 +296,7 @@ def test_a_card_has_a_page_with_its_lines(softmax):
     assert [drawing.name for drawing in section.drawings] == ["card-heads", "card-activation"]
     low, high = (softmax.cost.rows[0].loss[end] for end in ("low", "high"))
     blocks = {block.title: block for block in section.blocks}
-    assert f"[{low:+.3g}, {high:+.3g}]" in blocks["Costs"].lines[0][1]
+    assert f"[{two_digits(low)}, {two_digits(high)}]" in blocks["Costs"].lines[0][1]
     cells = [line[1:] for line in blocks["What the heads that sink do"].lines]
     assert sum(len(cell.split(", ")) for line in cells for cell in line if cell) == len(softmax.where.heads)
     by_layer = blocks["The activation at position 0"]
@@ -419,10 +420,11 @@ def test_a_plan_counts_the_tokens_that_run(monkeypatch):
 def test_a_costs_line_has_its_intervals(softmax):
     costs, purposes = (dict(softmax.lines())[name] for name in ("costs", "for"))
     for row in softmax.cost.rows:
-        assert f"{row.loss['mean']:+.3g}" in costs
-        assert f"[{row.loss['low']:+.3g}, {row.loss['high']:+.3g}]" in costs
+        assert signed(row.loss).partition(" ")[0] in costs
+        assert signed(row.loss).partition(" ")[2] in costs
+    assert "processors differ within the intervals" in costs
     hidden = softmax.purpose.loss["key hidden"]
-    assert f"its key hidden: {hidden['mean']:+.3g} [{hidden['low']:+.3g}, {hidden['high']:+.3g}]" in purposes
+    assert f"its key hidden: {signed(hidden)}" in purposes
     assert len(softmax.lines()) <= 12
 
 
@@ -446,8 +448,8 @@ def test_the_line_on_the_maker_names_the_weight_and_its_controls(softmax):
     made = dataclasses.replace(softmax.maker, weight=(2, 30, 4), loss={"mean": 1.5, "low": 1.2, "high": 1.8, "n": 8})
     for control, word in ((0.001, "is a super weight"), (1.3, "is not shown to be a super weight")):
         said = dataclasses.replace(made, loss_control=control).sentence()
-        assert f"entry (layer 2, row 30, col 4) of its down projection {word}: +1.5 nats [+1.2, +1.8] without it" in said
-        assert f"at most {control:+.3g} without another" in said
+        assert f"entry (layer 2, row 30, col 4) of its down projection {word}: +1.5 nats [1.2, 1.8] without it" in said
+        assert f"at most +{two_digits(control)} without another" in said
     section = as_section(dataclasses.replace(softmax, maker=made))
     assert any("row 30, col 4" in finding for finding in section.findings)
 
@@ -457,15 +459,32 @@ def loss(mean):
 
 
 @pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.7028, "0.70"),
+        (-0.0063, "-0.0063"),
+        (10.4, "10"),
+        (123.4, "120"),
+        (0.0996, "0.10"),
+        (4.04, "4.0"),
+        (0, "0"),
+        (-1e-4, "-0.00010"),
+    ],
+)
+def test_costs_have_two_digits(value, shown):
+    assert two_digits(value) == shown
+
+
+@pytest.mark.parametrize(
     ("evicted", "said"),
     [
         (
             [{"keys": 16, "kept": 1, **loss(0.4)}, {"keys": 64, "kept": 1, **loss(0.2)}],
-            "the last 16 keys cost +0.4 nats [+0.395, +0.405] more than the first key and the last 15",
+            "the last 16 keys cost +0.40 nats [0.40, 0.41] more than the first key and the last 15",
         ),
         ([{"keys": 64, "kept": 4, **loss(0.2)}], "more than the first 4 keys and the last 60"),
         ([{"keys": 16, "kept": 1, **loss(0.004)}], ""),  # the interval includes 0
-        ([], "hiding it from all later tokens costs +0.3 nats [+0.295, +0.305] (no small cache was measured)"),
+        ([], "hiding it from all later tokens costs +0.30 nats [0.29, 0.30] (no small cache was measured)"),
     ],
 )
 def test_the_advice_on_eviction_names_its_number_and_its_basis(softmax, evicted, said):
@@ -480,11 +499,24 @@ def test_the_advice_on_eviction_names_its_number_and_its_basis(softmax, evicted,
 
 
 def test_a_remedy_is_advised_only_if_its_problem_is_shown(softmax):
-    rows = [CostRow("8 bits, tensor", loss(0.3)), CostRow("8 bits, token", loss(0.1))]
-    for low, there in ((0.2, True), (-0.1, False)):
-        changed = [dataclasses.replace(rows[0], loss={**rows[0].loss, "low": low}), rows[1]]
+    rows = [CostRow("8 bits, tensor", loss(0.3)), CostRow("8 bits, token", loss(0.1), saved=loss(0.2))]
+    for plain, saved, there in ((loss(0.3), loss(0.2), True), (wide(0.3), loss(0.2), False), (loss(0.3), wide(0.2), False)):
+        changed = [dataclasses.replace(rows[0], loss=plain), dataclasses.replace(rows[1], saved=saved)]
         advice = dataclasses.replace(softmax, cost=dataclasses.replace(softmax.cost, rows=changed)).advice()
-        assert any("use a scale per token: +0.1 [+0.095, +0.105]" in one for one in advice) == there
+        assert any(f"use a scale per token: {signed(loss(0.1))}" in one for one in advice) == there
+
+
+def wide(mean):
+    return {"mean": mean, "low": mean - 0.4, "high": mean + 0.4, "n": 8}
+
+
+def test_no_advice_rests_on_a_single_prompt(softmax):
+    alone = {"mean": 0.3, "low": None, "high": None, "n": 1}
+    rows = [CostRow("8 bits, tensor", alone), CostRow("8 bits, token", alone, saved=alone)]
+    changed = dataclasses.replace(
+        softmax, cost=dataclasses.replace(softmax.cost, rows=rows, evicted=[{**alone, "keys": 16, "kept": 1}])
+    )
+    assert not [one for one in changed.advice() if "8 bits" in one or "evict" in one]
 
 
 def test_the_cost_of_evicting_the_sink_is_paired_by_prompt(softmax, monkeypatch):

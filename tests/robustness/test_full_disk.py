@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import subprocess
@@ -134,13 +135,14 @@ def test_a_log_that_cannot_be_written(tmp_path):
     with contextlib.closing(Log(tmp_path, 0)) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, before[1]))
         try:
-            with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large .* 10 bytes"):
+            with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large .* 31 bytes"):
                 log.write([{"a": 12}])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     with contextlib.closing(Log(tmp_path, log.size)) as again:  # what was half written is taken away
         again.write([{"a": 12}])
-    assert (tmp_path / "log.jsonl").read_text() == '{"a": 12}\n'
+    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert json.loads(line).pop("a") == 12
 
 
 def test_a_checkpoint_without_room_ends_a_training_and_the_same_call_resumes_it(tmp_path, monkeypatch):

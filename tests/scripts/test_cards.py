@@ -52,6 +52,27 @@ def test_a_planted_position_is_where_every_head_looks_whatever_token_is_there(sc
         assert (len(np.unique(text[:, place])) == 1) == (token is not None)
 
 
+@pytest.mark.parametrize(
+    ("other", "wrong"),
+    [
+        ({}, []),
+        ({"loss": {"mean": 0.7, "low": 0.6, "high": 0.8, "n": 8}, "line": "costs +0.70 nats [0.6, 0.8]"}, []),
+        ({"loss": {"mean": 0.9, "low": 0.75, "high": 1.05, "n": 8}}, ["loss is 0.77 and 0.9"]),
+        ({"line": "saves +0.77 nats [0.68, 0.87]"}, ["line is "]),
+        ({"heads": [[0, 1]]}, ["heads is "]),
+    ],
+)
+def test_a_card_of_another_processor_says_the_same_within_the_intervals(script, other, wrong) -> None:
+    one = {
+        "loss": {"mean": 0.77, "low": 0.68, "high": 0.87, "n": 8},
+        "line": "costs +0.77 nats [0.68, 0.87]",
+        "heads": [[0, 1], [2, 3]],
+    }
+    found = script["disagreements"](one, one | other)
+    assert len(found) == len(wrong)
+    assert all(entry.startswith(start) for entry, start in zip(found, wrong, strict=True))
+
+
 def test_the_page_is_that_of_the_file(script) -> None:
     known = pd.read_csv(script["DATA"], keep_default_na=False)
     for row in known.to_dict("records"):

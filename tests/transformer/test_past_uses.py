@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -14,9 +16,11 @@ import sinkjax
 from sinkjax import Config, Probe, SinkjaxError, SinkPrefix
 from sinkjax.checkpoints.model import Model
 from sinkjax.explain.scan import packaged
+from sinkjax.model import fingerprint as fingerprints_of
 from sinkjax.model import positions
 from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import NoPosition, RMSNorm
+from sinkjax.model.fingerprint import fingerprint
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.rotary import DynamicScaling, Rope
 from tests.model.variants import draw
@@ -238,6 +242,70 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(SinkjaxError, match="is not a sink prefix"):
             sinkjax.load_prefix(path)
     save_file(arrays, path, about)
-    np.testing.assert_array_equal(sinkjax.load_prefix(path).keys, prefix.keys)
+    with pytest.raises(SinkjaxError, match=r"no checksum and names no model .*sink_prefix\(model, \[7, 3\]\)"):
+        sinkjax.load_prefix(path)
     with pytest.raises(SinkjaxError):
         sinkjax.load_prefix(tmp_path / "none.safetensors")
+
+
+def test_a_flipped_bit_anywhere_in_its_file_is_refused(tmp_path: Path) -> None:
+    prefix, path = sinkjax.sink_prefix(model(), FRONT), tmp_path / "prefix.safetensors"
+    prefix.save(path)
+    again = sinkjax.load_prefix(path)
+    np.testing.assert_array_equal(again.keys, prefix.keys)
+    assert (again.tokens, again.model) == (prefix.tokens, prefix.model)
+    raw = path.read_bytes()
+    for place in (*range(0, 700, 7), *range(700, len(raw), 61)):
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ 1 << place % 8]) + raw[place + 1 :])
+        with pytest.raises(SinkjaxError):
+            sinkjax.load_prefix(path)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    prefix = sinkjax.sink_prefix(model(), 7)
+    broken = prefix.replace(values=prefix.values.at[0, 0, 0, 0].set(np.nan))
+    with pytest.raises(SinkjaxError, match="values of past have NaN"):
+        broken.save(tmp_path / "prefix.safetensors")
+    with pytest.raises(SinkjaxError, match="values of past have NaN"):
+        sinkjax.forward(model(), TEXT, past=broken)
+
+
+USES = {
+    "forward": lambda other, past: sinkjax.forward(other, TEXT, past=past),
+    "parameters": lambda other, past: sinkjax.forward(other.params, TEXT, other.config, past=past),
+    "sweep": lambda other, past: sinkjax.sweep(other, TEXT, [sinkjax.mask_key(0)], past=past, progress=False),
+    "evaluate": lambda other, past: sinkjax.evaluate(other, TEXT, past=past),
+    "generate": lambda other, past: sinkjax.generate(other, [3, 4], max_new_tokens=2, past=past),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_prefix_of_another_model_of_the_same_shape_is_refused(use: str, tmp_path: Path) -> None:
+    """Of other weights, and of the same weights under another config."""
+    small = model()
+    sinkjax.sink_prefix(small, 7).save(tmp_path / "prefix.safetensors")
+    past = sinkjax.load_prefix(tmp_path / "prefix.safetensors")
+    moved = {**small.params, "embed": small.params["embed"].at[0, 0].add(1e-9)}
+    others = Model(small.config, moved, None, {"name": "moved"}), dataclasses.replace(small, config=_with(position=Rope(500.0)))
+    for other in others:
+        with pytest.raises(SinkjaxError, match=r"was made with .* in float64 .*, and this is .* in float64"):
+            USES[use](other, past)
+    USES[use](small, past)
+    USES[use](dataclasses.replace(small, config=_with(context=32)), past)  # the context changes no number
+
+
+def _with(**changes: Any) -> Config:
+    return dataclasses.replace(BASE, **changes)
+
+
+def test_one_model_is_hashed_once() -> None:
+    small = model()
+    first = fingerprint(small.params)
+    with mock.patch.object(fingerprints_of, "fingerprints", side_effect=AssertionError("hashed again")):
+        assert fingerprint(dict(small.params)) == first
+        with pytest.raises(AssertionError, match="hashed again"):
+            fingerprint({**small.params, "embed": small.params["embed"] + 0})
+    before = len(fingerprints_of.KNOWN)
+    del small
+    gc.collect()
+    assert len(fingerprints_of.KNOWN) < before
