@@ -147,7 +147,8 @@ def isolated(position: int) -> Edit:
 
 def rows_at(positions: tuple[int, ...], run: Unedited) -> NDArray[Any]:
     """Return the unedited attention weights of some queries: float[layer, prompt, head, position, key]."""
-    return np.nan_to_num(run.captured(Capture(Site.WEIGHTS, positions=positions, name="weights"))["weights"])  # NaN: no key there
+    found = run.captured(Capture(Site.WEIGHTS, positions=positions, name="weights"))["weights"]
+    return np.asarray(np.nan_to_num(found))  # NaN: beyond a prompt
 
 
 def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> dict[str, Any]:
