@@ -72,7 +72,6 @@ def test_prompts_of_most_lengths_share_two_compilations_of_the_block(model, monk
 
 
 def test_samples_repeat_with_their_seed_and_follow_the_softmax(model):
-    assert sinkjax.generate(model, PROMPT, tokens=2) == sinkjax.generate(model, PROMPT, max_new_tokens=2)  # the name up to 0.2
     drawn = [sinkjax.generate(model, PROMPT, max_new_tokens=NEW, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     logits = sinkjax.forward(model.params, np.array([PROMPT]), model.config).logits[0, -1]
@@ -135,7 +134,7 @@ def test_what_does_not_fit_is_refused(model, options, sentence):
 
 def test_a_model_without_a_tokenizer_goes_on_from_token_ids(model, tmp_path: Path):
     bare = sinkjax.Model(model.config, model.params, None, model.source)
-    assert sinkjax.generate(bare, PROMPT, max_new_tokens=NEW) == sinkjax.generate(model, PROMPT, tokens=NEW)
+    assert sinkjax.generate(bare, PROMPT, max_new_tokens=NEW) == sinkjax.generate(model, PROMPT, max_new_tokens=NEW)
     with pytest.raises(SinkjaxError, match="no tokenizer"):
         sinkjax.generate(bare, "text")
 

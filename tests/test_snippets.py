@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ pytestmark = pytest.mark.notebook
 def execute(page: Path) -> dict[str, Any]:
     """The names that the snippets of a page leave behind."""
     names: dict[str, Any] = {}
-    for snippet in SNIPPET.findall(page.read_text(encoding="utf-8")):
-        exec(compile(snippet, str(page), "exec"), names)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "`.*` is deprecated and will be removed in version", FutureWarning)  # of transformers
+        for snippet in SNIPPET.findall(page.read_text(encoding="utf-8")):
+            exec(compile(snippet, str(page), "exec"), names)
     return names
 
 
