@@ -117,8 +117,8 @@ def test_rotary_indices_cover_the_prompt_and_what_follows(model):
         ({"edits": sinkjax.swap_embeddings(0, 8)}, "position 8 .*prompt 0"),
         ({"edits": sinkjax.mask_key(0, layers=9)}, "layer 9 is out of range"),
         ({"edits": sinkjax.edit("logits", "set", -np.inf, queries=slice(8, None))}, "query 8|addresses no"),
-        ({"tokens": 0}, "tokens .*at least 1, not 0"),
-        ({"tokens": 59}, "6 tokens .*59 new .*context of 64"),
+        ({"max_new_tokens": 0}, "tokens .*at least 1, not 0"),
+        ({"max_new_tokens": 59}, "6 tokens .*59 new .*context of 64"),
         ({"temperature": -1.0}, "temperature .*at least 0"),
         ({"prompt": []}, "the prompt is empty"),
         ({"prompt": ""}, "texts.0. is empty"),
@@ -129,7 +129,7 @@ def test_rotary_indices_cover_the_prompt_and_what_follows(model):
 )
 def test_what_does_not_fit_is_refused(model, options, sentence):
     with pytest.raises(SinkjaxError, match=sentence):
-        sinkjax.generate(model, **{"prompt": PROMPT, "tokens": NEW, **options})
+        sinkjax.generate(model, **{"prompt": PROMPT, "max_new_tokens": NEW, **options})
 
 
 def test_a_model_without_a_tokenizer_goes_on_from_token_ids(model, tmp_path: Path):
