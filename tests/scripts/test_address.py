@@ -93,7 +93,7 @@ def test_the_cell_says_what_to_set_or_installs_from_a_clone(script, bare: Path, 
     cell.write_text(script["first_cell"](""), encoding="utf-8")
     done = run(bare, cell, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("set REPOSITORY to the address of its Git repository, and run this again")
+    assert done.stderr.splitlines()[-1].endswith("set REPOSITORY to its repository's address, and run this again")
     cell.write_text(script["first_cell"](ROOT.as_uri()) + "\n\nimport sinkjax\nprint(sinkjax.__file__)\n", encoding="utf-8")
     done = run(bare, cell, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
