@@ -21,7 +21,7 @@ import importlib.util
 import subprocess
 import sys
 
-if importlib.util.find_spec("sinkjax") is None:
+if getattr(importlib.util.find_spec("sinkjax"), "origin", None) is None:  # a folder of that name does not count
     if not REPOSITORY:
         raise RuntimeError("sinkjax is missing: set REPOSITORY to its repository's address, and run this again")
     install = [sys.executable, "-m", "pip", "install", "--quiet"]

@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+import torch
+import transformers
+from transformers.models.llama.modeling_llama import repeat_kv
 
 PAGE = Path(__file__).parents[1] / "docs" / "dictionary.md"
 TOKENS = [[1, 5, 9, 21]]
@@ -31,7 +35,6 @@ def strict() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def llama() -> Any:
-    transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, bos_token_id=1, eos_token_id=2)
     config._attn_implementation = "eager"
@@ -40,7 +43,6 @@ def llama() -> Any:
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    tokenizers, transformers = (pytest.importorskip(name) for name in ("tokenizers", "transformers"))
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{one}": one for one in range(64)}, unk_token="w0"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w1", eos_token="w2", pad_token="w3")
@@ -51,13 +53,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.usefixtures("strict")
 def test_transformers_calls_run(llama: Any, tmp_path: Path):
-    torch = pytest.importorskip("torch")
-    from transformers import AutoModelForCausalLM, DynamicCache
-    from transformers.models.llama.modeling_llama import repeat_kv
-
     tokens = torch.tensor(TOKENS)
     calls = {
-        "AutoModelForCausalLM.from_pretrained(name)": lambda: AutoModelForCausalLM.from_pretrained(tmp_path),
+        "AutoModelForCausalLM.from_pretrained(name)": lambda: transformers.AutoModelForCausalLM.from_pretrained(tmp_path),
         "model.save_pretrained(folder)": lambda: llama.save_pretrained(tmp_path),
         "attention_mask": lambda: llama(tokens, attention_mask=torch.ones_like(tokens)),
         "position_ids": lambda: llama(tokens, position_ids=torch.arange(4)[None]),
@@ -65,8 +63,10 @@ def test_transformers_calls_run(llama: Any, tmp_path: Path):
         "output_hidden_states=True": lambda: llama(tokens, output_hidden_states=True).hidden_states[2],
         "labels=tokens": lambda: llama(tokens, labels=tokens).loss,
         "outputs.loss": lambda: llama(tokens, labels=tokens).loss,
-        "model.generate(...)": lambda: llama.generate(tokens, max_new_tokens=2, do_sample=False, cache=DynamicCache()),
-        "cache=...": lambda: llama(tokens, cache=DynamicCache()),
+        "model.generate(...)": lambda: llama.generate(
+            tokens, max_new_tokens=2, do_sample=False, cache=transformers.DynamicCache()
+        ),
+        "cache=...": lambda: llama(tokens, cache=transformers.DynamicCache()),
         "repeat_kv(values, groups)": lambda: repeat_kv(torch.ones(1, 2, 4, 8), 2),
         "register_forward_hook": lambda: llama.register_forward_hook(lambda *_: None).remove(),
     }
@@ -78,7 +78,6 @@ def test_transformers_calls_run(llama: Any, tmp_path: Path):
 @pytest.mark.usefixtures("strict")
 def test_transformer_lens_calls_and_hooks_are_there(llama: Any, tokenizer: Any):
     lens = pytest.importorskip("transformer_lens")
-    torch = pytest.importorskip("torch")
     bridge = lens.TransformerBridge.boot_transformers("tiny", hf_model=llama, tokenizer=tokenizer)
     names = left("TransformerLens")
     hooks = {name.removeprefix("blocks.l.") for name in names if "hook_" in name and "(" not in name}
@@ -102,7 +101,7 @@ def test_transformer_lens_calls_and_hooks_are_there(llama: Any, tokenizer: Any):
 
 @pytest.mark.usefixtures("strict")
 def test_the_norms_output_has_its_gain_in_transformer_lens(llama: Any, tokenizer: Any):
-    lens, torch = (pytest.importorskip(name) for name in ("transformer_lens", "torch"))
+    lens = pytest.importorskip("transformer_lens")
     gained = type(llama)(llama.config).eval()
     gained.model.layers[1].input_layernorm.weight.data.fill_(3.0)
     bridge = lens.TransformerBridge.boot_transformers("tiny", hf_model=gained, tokenizer=tokenizer)
