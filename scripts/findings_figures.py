@@ -147,8 +147,8 @@ def scan(panel: Axes, about: Row, sizes: Sequence[Row]) -> None:
     panel.set(xscale="log", yscale="log", ylim=(0.7, 6e4), xlim=(1e-3, 3))
     panel.axvline(HALF, color="black", linestyle=":", linewidth=1.2)
     sinks, tokens, vocabulary = (int(about[name]) for name in ("sinks", "tokens", "vocabulary"))
-    ran = f"{sinks:,} of {tokens:,} tokens" if tokens == vocabulary else f"{sinks:,} of {tokens / vocabulary:.0%} of its tokens"
-    panel.set_title(f"{NAMES[about['model']]}:\n{ran} above half", loc="left", fontweight="bold")
+    ran = f"{tokens:,} tokens" if tokens == vocabulary else f"{tokens / vocabulary:.0%} of its tokens"
+    panel.set_title(f"{NAMES[about['model']]}:\n{sinks:,} above half, of {ran}", loc="left", fontweight="bold")
     if sinks == 1:
         panel.annotate("<bos>", (1, 1), (1, 12), arrowprops={"arrowstyle": "->"}, ha="center")
     panel.set_xticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])

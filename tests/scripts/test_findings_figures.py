@@ -62,8 +62,8 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
     figure = script["scans"](docs / "results/data" / "scan")
     titles = [panel.get_title(loc="left") for panel in figure.axes]
     assert titles == [
-        "SmolLM2-135M-Instruct:\n5,000 of 5,000 tokens above half",
-        "Gemma 3 270M:\n1 of 10% of its tokens above half",
+        "SmolLM2-135M-Instruct:\n5,000 above half, of 5,000 tokens",
+        "Gemma 3 270M:\n1 above half, of 10% of its tokens",
     ]
 
 
