@@ -20,6 +20,7 @@ from long_tables import as_text
 from named import DOCS, GEMMA, SMOL, SUMMARY, Row, read, summaries
 
 from sinkjax.analysis.intervals import FEWEST
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.config_files.files import user_place, write
 from sinkjax.papers.kiya._alone import HALF, compared
 from sinkjax.report.figures.style import COLOURS, MARKERS, render, styled
@@ -35,7 +36,7 @@ UPTO = re.compile(r"layers 0 to \d+")
 NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct", "gemma3-270m": "Gemma 3 270M"}
 COLUMNS = {
     "models": (
-        *("model", "tokens", "special", "ordinary", "sinks", "none", "layer"),
+        *("model", "vocabulary", "tokens", "special", "ordinary", "sinks", "none", "layer"),
         *("first", "other", "lowest", "median", "highest", "cosine", "nearest"),
     ),
     "sizes": ("model", "low", "high", "tokens"),
@@ -72,8 +73,8 @@ APART = {  # labels that are not above and to the right of their points
 }
 
 
-def rows_of(model: str, data: xarray.Dataset) -> dict[str, list[Sequence[object]]]:
-    """Return a model's rows of the three tables."""
+def rows_of(model: str, data: xarray.Dataset, vocabulary: int) -> dict[str, list[Sequence[object]]]:
+    """Return a model's rows of the three tables. vocabulary: the number of tokens that it has, run or not."""
     found, special = compared(data), data["special"].values
     layer, few = found.layer, found.makes.mean() <= HALF
     first, other = (float(data[name][layer]) for name in ("first_largest", "other_largest"))
@@ -88,7 +89,7 @@ def rows_of(model: str, data: xarray.Dataset) -> dict[str, list[Sequence[object]
     bins = [one for one in zip(EDGES, EDGES[1:], counts, strict=False) if one[2]]
     facts = [(data["token"].values[one], texts[one], found.ratio[one], found.cosine[one]) for one in odd]
     return {
-        "models": [(model, *counted, f"{first:.6g}", f"{other:.6g}", *ends, f"{cosine:.4f}", round(100 * nearest))],
+        "models": [(model, vocabulary, *counted, f"{first:.6g}", f"{other:.6g}", *ends, f"{cosine:.4f}", round(100 * nearest))],
         "sizes": [(model, f"{low:.5g}", f"{high:.5g}", count) for low, high, count in bins],
         "exceptions": [(model, token, text, f"{ratio:.4g}", f"{cosine:.4f}") for token, text, ratio, cosine in facts],
     }
@@ -98,9 +99,10 @@ def keep(runs: Sequence[str], folder: Path = DATA) -> None:
     """Put the rows of runs, each "model=FOLDER", and of their untrained twins in place of the models' old ones."""
     for run in runs:
         model, _, place = run.partition("=")
+        vocabulary = open_checkpoint(model).config.vocab_size
         for store, named in (("tokens", model), ("untrained", f"{model}-untrained")):
             if (found := store_path(user_place(Path(place)), store)).exists():
-                made = rows_of(named, open_store(found).load())
+                made = rows_of(named, open_store(found).load(), vocabulary)
                 for name, columns in COLUMNS.items():
                     put(folder / f"{name}.csv", columns, named, made[name])
 
@@ -144,8 +146,9 @@ def scan(panel: Axes, about: Row, sizes: Sequence[Row]) -> None:
         panel.bar(low[chosen], count[chosen], (high - low)[chosen], align="edge", color=colour)
     panel.set(xscale="log", yscale="log", ylim=(0.7, 6e4), xlim=(1e-3, 3))
     panel.axvline(HALF, color="black", linestyle=":", linewidth=1.2)
-    sinks, tokens = int(about["sinks"]), int(about["tokens"])
-    panel.set_title(f"{NAMES[about['model']]}:\n{sinks:,} of {tokens:,} tokens above half", loc="left", fontweight="bold")
+    sinks, tokens, vocabulary = (int(about[name]) for name in ("sinks", "tokens", "vocabulary"))
+    ran = f"{tokens:,} tokens" if tokens == vocabulary else f"{tokens / vocabulary:.0%} of its tokens"
+    panel.set_title(f"{NAMES[about['model']]}:\n{sinks:,} above half, of {ran}", loc="left", fontweight="bold")
     if sinks == 1:
         panel.annotate("<bos>", (1, 1), (1, 12), arrowprops={"arrowstyle": "->"}, ha="center")
     panel.set_xticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])

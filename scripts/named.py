@@ -3,15 +3,16 @@
 {study.claim@model} is the share of a claim, {study.claim@model:effect} its effect, {study.claim@model=absent} a share whose
 word, by the present rule, must be that one, and {study.claim@model=absent:word} only a check of the word.
 {study[edit][measure]@model} is from a run's summary, {study[edit][measure]@model:change} its effect. {scan/model/column} is
-from scan/models.csv. {predictions/model/what} counts predictions/model: "all", "sinks", "others" (no sink predicted), "right",
-"wrong", "others-right" or "measured" (sinks), perhaps behind an intervention and "/", or "share", their mean share of the
-first key's attention, or "least", the activation alone of the wrong one that has least. {emergence/model/measure}, and
-{emergence/model/measure/effect}, are from emergence/summary.csv, {in-use/model/way} from in-use.csv.xz; with a second way, the
-share of the added loss that this one saves. {speed/section/measure} is from benchmarks.csv with its smallest and largest, its
-value, goal, place, share of the peer's time and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and
-three cells of a table behind ":row"; with stars it is the span of all that match. {340k/row} is how much a row takes from the
-softmax's sink, {sooner/row} the share of the steps after which it has the softmax's last loss, {card/model} a printed sink card,
-{card/model/headings} its lines of these, and {file; table; row; column; .2f} a cell of a table of scripts/long_tables.py.
+from scan/models.csv, {scan/model/share} the share of the vocabulary that was run. {predictions/model/what} counts
+predictions/model: "all", "sinks", "others" (no sink predicted), "right", "wrong", "others-right" or "measured" (sinks), perhaps
+behind an intervention and "/", or "share", their mean share of the first key's attention, or "least", the activation alone of
+the wrong one that has least. {emergence/model/measure}, and {emergence/model/measure/effect}, are from emergence/summary.csv,
+{in-use/model/way} from in-use.csv.xz; with a second way, the share of the added loss that this one saves.
+{speed/section/measure} is from benchmarks.csv with its smallest and largest, its value, goal, place, share of the peer's time
+and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and three cells of a table behind ":row"; with stars
+it is the span of all that match. {340k/row} is how much a row takes from the softmax's sink, {sooner/row} the share of the
+steps after which it has the softmax's last loss, {card/model} a printed sink card, {card/model/headings}
+the beginnings of its lines of these, and {file; table; row; column; .2f} a cell of a table of scripts/long_tables.py.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import functools
 import gzip
 import lzma
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -141,6 +143,8 @@ class Named:
         """A number of the tokens that a model was scanned for."""
         model, column = name.split("/")
         (row,) = (row for row in table(self.data / "scan/models.csv") if row["model"] == model)
+        if column == "share":
+            return f"{int(row['tokens']) / int(row['vocabulary']):.0%}"
         return f"{float(row[column]):,.4g}" if "." in row[column] else f"{int(row[column]):,}"
 
     def predicted(self, name: str) -> str:
@@ -249,7 +253,15 @@ class Named:
         model, _, headings = name.partition("/")
         lines = (self.data / f"card-{model}.txt").read_text(encoding="utf-8").splitlines()
         wanted = [line for heading in headings.split(", ") for line in lines if line.startswith(heading)]
-        return "\n".join(["```text", *wanted, "```"])
+        return "\n".join(["```text", *(map(clause, wanted) if headings else wanted), "```"])
+
+
+def clause(line: str, width: int = 110) -> str:
+    """The beginning of a line, up to the last comma or semicolon that fits and is in no brackets; a cut is marked."""
+    if len(line) <= width:
+        return line
+    heads = [line[: mark.end()] for mark in re.finditer("[,;](?= )", line[:width])]
+    return [head for head in heads if all(head.count(a) == head.count(b) for a, b in ("[]", "()"))][-1] + " …"
 
 
 @functools.cache

@@ -66,7 +66,6 @@ def generate(
     bos: str | int = "auto",
     *,
     past: Past | None = None,
-    tokens: int | None = None,
 ) -> str | list[int]:
     """Continue a prompt: returns text for text, and a list of token ids for token ids.
 
@@ -85,7 +84,6 @@ def generate(
         seed: Seed for sampling.
         bos: The prefix of a text, as for `sinkjax.encode`.
         past: Keys and values in front of the prompt, as for `sinkjax.forward`.
-        tokens: Former name of `max_new_tokens` (up to 0.2), to be removed in 0.4.
 
     Returns:
         The text or token ids after the prompt, without the prompt.
@@ -95,7 +93,7 @@ def generate(
             edits do not fit; the temperature or the seed is negative; the past does not fit.
     """
     start = _ids(model, prompt, bos)
-    (found,) = generate_all(model, [start], edits, max_new_tokens if tokens is None else tokens, temperature, seed, past=past)
+    (found,) = generate_all(model, [start], edits, max_new_tokens, temperature, seed, past=past)
     return _text(model, start, found) if isinstance(prompt, str) else found
 
 

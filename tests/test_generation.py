@@ -72,7 +72,6 @@ def test_prompts_of_most_lengths_share_two_compilations_of_the_block(model, monk
 
 
 def test_samples_repeat_with_their_seed_and_follow_the_softmax(model):
-    assert sinkjax.generate(model, PROMPT, tokens=2) == sinkjax.generate(model, PROMPT, max_new_tokens=2)  # the name up to 0.2
     drawn = [sinkjax.generate(model, PROMPT, max_new_tokens=NEW, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     logits = sinkjax.forward(model.params, np.array([PROMPT]), model.config).logits[0, -1]
@@ -118,8 +117,8 @@ def test_rotary_indices_cover_the_prompt_and_what_follows(model):
         ({"edits": sinkjax.swap_embeddings(0, 8)}, "position 8 .*prompt 0"),
         ({"edits": sinkjax.mask_key(0, layers=9)}, "layer 9 is out of range"),
         ({"edits": sinkjax.edit("logits", "set", -np.inf, queries=slice(8, None))}, "query 8|addresses no"),
-        ({"tokens": 0}, "tokens .*at least 1, not 0"),
-        ({"tokens": 59}, "6 tokens .*59 new .*context of 64"),
+        ({"max_new_tokens": 0}, "tokens .*at least 1, not 0"),
+        ({"max_new_tokens": 59}, "6 tokens .*59 new .*context of 64"),
         ({"temperature": -1.0}, "temperature .*at least 0"),
         ({"prompt": []}, "the prompt is empty"),
         ({"prompt": ""}, "texts.0. is empty"),
@@ -130,12 +129,12 @@ def test_rotary_indices_cover_the_prompt_and_what_follows(model):
 )
 def test_what_does_not_fit_is_refused(model, options, sentence):
     with pytest.raises(SinkjaxError, match=sentence):
-        sinkjax.generate(model, **{"prompt": PROMPT, "tokens": NEW, **options})
+        sinkjax.generate(model, **{"prompt": PROMPT, "max_new_tokens": NEW, **options})
 
 
 def test_a_model_without_a_tokenizer_goes_on_from_token_ids(model, tmp_path: Path):
     bare = sinkjax.Model(model.config, model.params, None, model.source)
-    assert sinkjax.generate(bare, PROMPT, max_new_tokens=NEW) == sinkjax.generate(model, PROMPT, tokens=NEW)
+    assert sinkjax.generate(bare, PROMPT, max_new_tokens=NEW) == sinkjax.generate(model, PROMPT, max_new_tokens=NEW)
     with pytest.raises(SinkjaxError, match="no tokenizer"):
         sinkjax.generate(bare, "text")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ pytestmark = pytest.mark.notebook
 def execute(page: Path) -> dict[str, Any]:
     """The names that the snippets of a page leave behind."""
     names: dict[str, Any] = {}
-    for snippet in SNIPPET.findall(page.read_text(encoding="utf-8")):
-        exec(compile(snippet, str(page), "exec"), names)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "`.*` is deprecated and will be removed in version", FutureWarning)  # of transformers
+        for snippet in SNIPPET.findall(page.read_text(encoding="utf-8")):
+            exec(compile(snippet, str(page), "exec"), names)
     return names
 
 
@@ -42,8 +45,8 @@ def test_every_stage_of_the_walk_agrees_with_the_reference():
     assert max(names["differences"].values()) < 1e-5
 
 
-def test_the_first_snippet_moves_a_sink_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_first_snippet_moves_a_sink_as_the_page_says(capsys):
     execute.__wrapped__(ROOT / "README.md")
-    assert capsys.readouterr().out.splitlines() == ["[0.75] [0.]", "[0.] [0.75]"]
-    assert (tmp_path / "moved-sink.png").stat().st_size > 10_000
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["[0.75] [0.]", "[0.] [0.75]"]
+    assert all(f"`{line}`" in (ROOT / "README.md").read_text(encoding="utf-8") for line in printed)

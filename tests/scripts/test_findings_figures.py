@@ -30,7 +30,7 @@ def scan(ratios: list[float], special: list[int]) -> xarray.Dataset:
 @pytest.mark.parametrize("few", [False, True])
 def test_a_scan_is_kept_as_counts_and_named_exceptions(script, few):
     ratios = [0.01, 1.0, 0.02, 0.03] if few else [1.0, 0.01, 0.9, 1.1]
-    rows = script["rows_of"]("smollm2-135m", scan(ratios, [0]))
+    rows = script["rows_of"]("smollm2-135m", scan(ratios, [0]), 4)
     (about,) = (dict(zip(script["COLUMNS"]["models"], row, strict=True)) for row in rows["models"])
     assert (about["tokens"], about["special"], about["sinks"], about["none"], about["layer"]) == (
         4,
@@ -48,7 +48,7 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
 
     docs = tmp_path / "docs"
     for model, ratios in {"smollm2-135m": [1.0] * 5000, "gemma3-270m": [1.0, *[0.01] * 2000]}.items():
-        for name, found in script["rows_of"](model, scan(ratios, [0])).items():
+        for name, found in script["rows_of"](model, scan(ratios, [0]), 5000 if model == "smollm2-135m" else 20_010).items():
             file = docs / "results/data" / "scan" / f"{name}.csv"
             kept = [list(row.values()) for row in script["read"](file)] if file.exists() else []
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,11 +56,15 @@ def test_pages_name_what_is_kept_and_the_figure_has_a_panel_a_model(script, tmp_
     named = Named(docs)
     assert named("scan/smollm2-135m/sinks") == "5,000"
     assert named("scan/gemma3-270m/median") == "0.01"
+    assert named("scan/gemma3-270m/share") == "10%"
     with pytest.raises(SystemExit, match="scan/smollm2-135m/other_name"):
         named("scan/smollm2-135m/other_name")
     figure = script["scans"](docs / "results/data" / "scan")
     titles = [panel.get_title(loc="left") for panel in figure.axes]
-    assert titles == ["SmolLM2-135M-Instruct:\n5,000 of 5,000 tokens above half", "Gemma 3 270M:\n1 of 2,001 tokens above half"]
+    assert titles == [
+        "SmolLM2-135M-Instruct:\n5,000 above half, of 5,000 tokens",
+        "Gemma 3 270M:\n1 above half, of 10% of its tokens",
+    ]
 
 
 def test_predictions_are_counted_by_intervention(script, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import lzma
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ def test_the_pages_say_what_the_tables_say(script, tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "docs/results/data").symlink_to(ROOT / "docs/results/data")
+    for name in ("pyproject.toml", "CITATION.cff"):
+        shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.main()
     for name, text in texts.items():
