@@ -156,6 +156,8 @@ class Named:
         wrong = [row for row in of if row["right"] == "0"]
         if what == "share":
             return percent(str(mean(float(row["share_measured"]) for row in of)))
+        if what == "largest":
+            return percent(max((row["share_measured"] for row in of), key=float))
         if what == "least":
             return percent(min(row["ratio_alone"] for row in wrong))
         others = [row for row in of if row["sink_predicted"] == "0"]
