@@ -52,19 +52,23 @@ def study(lab: Lab, s: Settings) -> None:
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
     formed = np.repeat(order[[forms]], L, axis=0)
     at = layer(forms, "the layer in which it forms")
-    onwards = Place("the layers from the one in which it forms", tuple(range(forms, L)), x=L - 1)
+    after = largest_activation(here, Place("the layers from the one in which it forms", tuple(range(forms, L))))
+    everywhere = np.tile(by_size(stream), (L, 1))
 
     def put(to: str, dims: NDArray[Any], place: Place) -> Edit:
         return set_dims(stream, dims, to, here, place.layers)
 
+    def random(rng: np.random.Generator, dims: NDArray[Any]) -> NDArray[Any]:
+        return dims[:, rng.choice(np.arange(SPARED, width), s.dims, replace=False)]
+
     def random_dims(rng: np.random.Generator, case: Case) -> Edit:
-        return put(case["to"], formed[:, rng.choice(np.arange(SPARED, width), s.dims, replace=False)], case.place)
+        return put(case["to"], random(rng, formed), case.place)
 
     top, ways = slice(s.dims), ("zero", "mean")
     edits = {at.at(to=to): put(to, formed[:, top], at) for to in ways}
     once = lab.sweep("set", edits, columns, random_dims, title="largest dims")
-    kept = {onwards.at(to="zero"): put("zero", formed[:, top], onwards)}
-    held = lab.sweep("later", kept, columns, random_dims, title="largest dims to zero and kept there")
+    zeros = {ALL: put("zero", everywhere[:, top], ALL)}
+    held = lab.sweep("held", zeros, columns, lambda rng, case: put("zero", random(rng, everywhere), ALL), title="held at zero")
     usual = formed[:, (width - s.dims) // 2 :][:, top]
     ordinary = lab.sweep("median", {at: put("zero", usual, at)}, columns, title="dims of median size to zero")
     by_layers = []
@@ -79,11 +83,10 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("exists", f"{paper}, section 2, Fig. 1, Table 1", share_of_prompts(found, once), beside=beside)
     late, early = (largest_activation(here, one) for one in (layer(max(L - 3, 0)), at))
     lab.claim("constant", f"{paper}, section 2.1, Fig. 4", steady(late, early, middle, once), is_massive, stays=True)
-    after = largest_activation(here, onwards)
     lab.claim("zero", f"{paper}, Table 3", effect(loss(), zero), is_massive, took=removed(after, zero))
     lab.claim("held", f"ours, on {paper}, Table 3", effect(loss(), held.every), is_massive, took=removed(after, held.every))
     varies = all_of(is_massive, without_bos(once))
-    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), varies, stays=True, took=planted(after, mean))
+    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), varies, stays=True, took=WRITTEN)
     lab.claim("median", f"{paper}, section 3", effect(loss(), ordinary.every), is_massive, stays=True, took=WRITTEN)
 
     lab.draw(sizes_by_depth, once, here)
@@ -105,6 +108,11 @@ def stream_at(position: int, run: Unedited) -> NDArray[Any]:
     """The residual stream after each layer at a position: float[prompt, layer, dim]."""
     capture = Capture(Site.RESID, positions=(position,), name="stream")
     return np.asarray(run.data(Probe(capture=(capture,)))["stream"].values[0, :, :, 0])
+
+
+def by_size(stream: NDArray[Any]) -> NDArray[np.intp]:
+    """The dims of a position, from the largest mean |h| after any layer to the smallest: int[dim]. stream: `stream_at` it."""
+    return np.argsort(-np.abs(stream).mean(axis=0).max(axis=0))
 
 
 def set_dims(stream: NDArray[Any], dims: NDArray[Any], to: str, position: int, layers: Sequence[int] | None) -> Edit:

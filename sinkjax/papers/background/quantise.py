@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from sinkjax import Edit, Probe, Site, Statistic, drop_mlp, edit, mask_key
 from sinkjax.config_files.checks import refuse
 from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
 from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.papers.background._massive import real
-from sinkjax.papers.background.massive import SPARED, stream_at
+from sinkjax.papers.background.massive import SPARED, by_size, stream_at
 
 if TYPE_CHECKING:
     import jax
@@ -53,7 +52,7 @@ def study(lab: Lab, s: Settings) -> None:
     columns = (tensor, others, token, neurons, size, loss())
 
     grows = layer(lab.steepest("grows", "resid_max", s.position), "the layer in which it grows")
-    order = lab.donor("order", partial(dims_by_size, s.position), np.arange(width), of_edited=True)
+    order = lab.donor("order", lambda run: by_size(stream_at(s.position, run)), np.arange(width), of_edited=True)
 
     def hold(dims: NDArray[Any]) -> Edit:
         return edit("resid", "set", 0.0, queries=s.position, dims=sorted(dims.tolist()), label="dims at zero")
@@ -77,11 +76,6 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(by_layer, *makes, conditions=[at_zero, dropped.every, masked.every])
     lab.draw(dots, tensor, others, token, over=held)
     lab.maps(at_zero, masked.every)
-
-
-def dims_by_size(position: int, run: Unedited) -> NDArray[np.intp]:
-    """The dims of a position, from the largest mean |h| after any layer to the smallest: int[dim]."""
-    return np.argsort(-np.abs(stream_at(position, run)).mean(axis=0).max(axis=0))
 
 
 def tensor_error(position: int, layers: Place | None = None) -> Measure:
