@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,13 @@ from sinkjax.analysis.finite import quietly
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.corpora import SOURCES, Passages, passages
-from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST, fitted
+from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST, check_sizes, fitted
 from sinkjax.data.prompts import encode
 from sinkjax.data.reading import Division
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.named import mask_key
 from sinkjax.edits.site import Site, lacks
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.forward import forward
@@ -241,6 +241,8 @@ def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Grou
     check_model(model)
     config, tokenizer = model.config, model.tokenizer
     text, prompts, length = chosen.text, chosen.prompts, chosen.length
+    check_sizes(prompts, length, chosen.seed)
+    one_of("documents", chosen.documents, get_args(Division))
     if config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so a card of it cannot be made")
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
@@ -251,7 +253,6 @@ def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Grou
         return Ground(model, own, None, bos, None, None, "token ids", attention_impl=attention_impl)
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
-    refuse(length is not None and length < SHORTEST, f"length must be at least {SHORTEST} tokens for a card, not {length}")
     clusters, said = None, "texts"
     if isinstance(text, str | Path):
         found, prompts, length = _passages(chosen, config.context, size=lambda one: len(tokenizer.encode(one)))

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import Model, read
-from sinkjax.config_files.checks import LARGEST, MOST, refuse
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import SOURCES, checked
-from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST
+from sinkjax.data.fit import LENGTH, PROMPTS, check_sizes
 from sinkjax.data.reading import Division, kind_of
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
@@ -118,10 +118,7 @@ def default_folder(model: str) -> Path:
 
 def check(options: CardOptions, text: str, out: Path) -> None:
     """Raise for numbers, a text and a folder that no card can use, before a model is loaded; the error names the option."""
-    for name, least, most in (("prompts", 1, MOST["prompts"]), ("length", SHORTEST, LARGEST), ("seed", 0, LARGEST)):
-        value = getattr(options, name)
-        if value is not None and not least <= value <= most:
-            raise SinkjaxError(f"--{name} must be {least:,} to {most:,}, not {value:,}")
+    check_sizes(options.prompts, options.length, options.seed, "--")
     there = next(path for path in (out, *out.parents) if path.exists())
     refuse(not there.is_dir(), f"--out {out}: {there} is a file, not a folder")
     refuse(not os.access(there, os.W_OK), f"--out {out}: no permission to write in {there}")

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
+from sinkjax.config_files.checks import LARGEST, MOST
 from sinkjax.data.corpora import Split, checked, homes
 from sinkjax.data.reading import Division
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 
 PROMPTS, LENGTH = 32, 64  # of a card, unless others are asked for or the text has fewer
 SHORTEST = 12  # tokens of a passage that is used unless a length is asked for: 8 queries behind each of the first positions
+
+
+def check_sizes(prompts: Any, length: Any, seed: Any, dashes: str = "") -> None:
+    """Raise unless the numbers of a card are integers in their ranges; prompts and length may be None. dashes: before a name."""
+    ranges = {"prompts": (prompts, 1, MOST["prompts"]), "length": (length, SHORTEST, LARGEST), "seed": (seed, 0, LARGEST)}
+    for name, (value, least, most) in ranges.items():
+        number = isinstance(value, Integral) and not isinstance(value, bool)
+        wrong = not number or not least <= value <= most
+        if wrong and (value is not None or name == "seed"):
+            shown = f"{value:,}" if number else short(value)
+            raise SinkjaxError(f"{dashes}{name} must be {least:,} to {most:,}, not {shown}")
 
 
 def fitted(

@@ -312,12 +312,11 @@ def test_a_parameter_that_is_nan_is_one_sentence() -> None:
         ("packaged", {"seed": -1}, "seed"),
         ("packaged", {"seed": 1.5}, "seed"),
         ("packaged", {"attention_impl": "fast"}, "attention_impl"),
-        ("packaged", {"field": "prompt"}, ""),
         ("packaged", {"documents": "pages"}, "documents"),
         ("~/no-such-file.txt", {}, "no-such-file"),
         ("s3://bucket/text.txt", {}, "URL"),
     ],
 )
 def test_wrong_input_is_one_sentence(text: Any, more: dict[str, Any], said: str) -> None:
-    with pytest.raises(SinkjaxError, match=said):
+    with pytest.raises(SinkjaxError, match=said or None):
         sinkjax.card(sinkjax.load("mini-softmax"), text, **more)
