@@ -61,7 +61,7 @@ def only_finite(values: ArrayLike, data: Any, measure: object = "") -> NDArray[n
 
 
 def mean_loss(nll: ArrayLike, base: ArrayLike = 0.0) -> NDArray[np.floating]:
-    """Return the mean over the last axis of losses, minus those of the same tokens in `base`, which must all be finite.
+    """Return the mean over the last axis of losses, minus the same tokens' losses in `base`, which must all be finite.
 
     NaN marks a position without a predicted token. Errors: as for `refuse_infinite`.
     """

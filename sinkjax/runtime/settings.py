@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import jax
+if TYPE_CHECKING:
+    import jax
 
-FIXED = {  # records use NaN for padding, scores use -inf for masked keys; the last setting changes what a seed draws
+FIXED = {  # records use NaN for padding, scores use -inf for masked keys; the last setting affects random draws
     "debug_nans": False,
     "debug_infs": False,
     "numpy_dtype_promotion": "standard",
@@ -27,6 +28,8 @@ def fixed_settings(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        import jax  # only where something is computed
+
         with contextlib.ExitStack() as changed:
             for name, value in FIXED.items():
                 if getattr(jax.config, f"jax_{name}") != value:  # entering an equal value would compile programs again
@@ -38,4 +41,6 @@ def fixed_settings(function: Callable[P, R]) -> Callable[P, R]:
 
 def random_key(seed: int | jax.Array) -> jax.Array:
     """Return the random key of a seed."""
+    import jax
+
     return jax.random.key(seed, impl=GENERATOR)
