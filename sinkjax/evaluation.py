@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.finite import refuse_infinite
 from sinkjax.analysis.kinds import sink_positions
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.checks import refuse
-from sinkjax.data.prompts import PAD, bos_ids, is_integer, prompt_ids
+from sinkjax.data.prompts import PAD, ids_behind, is_integer
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, as_indices
@@ -29,10 +30,12 @@ from sinkjax.model.quantisation import Quantisation
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
 from sinkjax.runtime.hardware import Hardware
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.cached import stream, why_not
 from sinkjax.transformer.eviction import CachePolicy, ScoredCache
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.implementations import AUTO, chosen
+from sinkjax.transformer.output import scored
 from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -55,6 +58,9 @@ class Evaluation:
 
     nll: NDArray[np.floating[Any]]
     text: NDArray[np.int_]
+
+    def __post_init__(self) -> None:
+        refuse_infinite(self.nll)
 
     @property
     def tokens(self) -> int:
@@ -86,6 +92,7 @@ class Evaluation:
         return display.table("evaluation", ("loss (nats)", "perplexity", "tokens"), rows)
 
 
+@fixed_settings
 def evaluate(
     model: Model,
     text: str | Sequence[str] | Any,
@@ -125,7 +132,7 @@ def evaluate(
         cache: None, `sinkjax.Streaming`, `sinkjax.H2O`, `sinkjax.KeyNorm` or `sinkjax.SnapKV`: the keys to keep, with positions
             counted inside the cache.
         edits: Edits that apply to every piece; positions count from the start of the piece.
-        bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids.
+        bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids. "auto" adds none that `past` has.
         length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
         attention_impl: The option of `sinkjax.forward`; a cache policy has an attention of its own.
         past: Keys and values in front of each piece, as for `sinkjax.forward`. They are not rounded, and a cache policy keeps
@@ -135,9 +142,9 @@ def evaluate(
         The loss: `.loss` and `.perplexity` overall, `.by_text()`, and `.nll` of each token.
 
     Raises:
-        SinkjaxError: There is no tokenizer for a text, or no token to predict; an argument is unknown or out of range; edits do
-            not fit; a cache policy is combined with edits of scores or positions, with `keep="sinks"`, or with a model whose rows
-            need all keys; the past does not fit.
+        SinkjaxError: There is no tokenizer for a text, or no token to predict; a loss is not finite; an argument is unknown or
+            out of range; edits do not fit; a cache policy is combined with edits of scores or positions, with `keep="sinks"`, or
+            with a model whose rows need all keys; the past does not fit.
     """
     check_model(model)
     how = Quantisation(
@@ -155,8 +162,7 @@ def evaluate(
     if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so it has no token loss")
     check(model.params, model.config)
-    P = past.positions if isinstance(past, Past) else 0
-    pieces, of_text = _pieces(model, text, bos, length, model.config.context - P, whole=cache is not None)
+    pieces, of_text = _pieces(model, text, bos, length, past, whole=cache is not None)
     lengths = np.array([len(piece) for piece in pieces])
     if lengths.max() < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
@@ -191,21 +197,20 @@ def evaluate(
     else:
         _check_cached(cache, how, model.config, resolved, T, P)
         nll = _streamed(_with_kept(params, kept, spec), tokens, lengths, resolved, spec)
-        nll = np.where(np.arange(T) < lengths[:, None] - 1, nll, np.nan)
+        nll = np.asarray(scored(jnp.asarray(nll), np.arange(T) < lengths[:, None] - 1))
     return Evaluation(nll[:, : int(lengths.max())], of_text)
 
 
 def _pieces(
-    model: Model, text: Any, bos: str | int, length: int | None, context: int, whole: bool
+    model: Model, text: Any, bos: str | int, length: int | None, past: Past | None, whole: bool
 ) -> tuple[list[list[int]], NDArray[np.int_]]:
-    """Return the token ids of all pieces, and each piece's text index. context: the longest piece without a cache policy."""
+    """Return the token ids of all pieces, and each piece's text index. whole: whether a cache policy reads texts uncut."""
+    context = model.config.context - (past.positions if isinstance(past, Past) else 0)
     if length is not None and (not is_integer(length) or not 2 <= length <= context):
         raise SinkjaxError(f"length {length!r} must be None or an integer from 2 to {context}, the model's context")
     texts = [text] if isinstance(text, str) else text
     if isinstance(texts, Sequence) and all(isinstance(each, str) for each in texts):
-        ids = prompt_ids(model, texts, bos)
-        assert model.tokenizer is not None
-        before = bos_ids(model, bos)
+        ids, before = ids_behind(model, texts, bos, past)
     else:
         given = np.asarray(as_tokens("text", texts))
         if given.ndim != 2 or given.dtype.kind not in "iu" or given.size == 0:

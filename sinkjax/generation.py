@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.checkpoints.model import check_model
-from sinkjax.data.prompts import encode, is_integer
+from sinkjax.data.prompts import ids_behind, is_integer
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
@@ -20,6 +20,7 @@ from sinkjax.model.batch import as_tokens, check_batch, refuse_outside
 from sinkjax.model.params import Params, check, check_seed
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import say
+from sinkjax.runtime.settings import fixed_settings, random_key
 from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.past import Past, put_in_front
@@ -56,6 +57,7 @@ def generate(
     *,
     past: Past | None = None,
 ) -> list[int]: ...
+@fixed_settings
 def generate(
     model: Model,
     prompt: str | Sequence[int],
@@ -82,17 +84,17 @@ def generate(
         temperature: 0 takes the most likely token; above 0, tokens are sampled from softmax(logits / temperature) with a key
             derived from (seed, step).
         seed: Seed for sampling.
-        bos: The prefix of a text, as for `sinkjax.encode`.
+        bos: The prefix of a text, as for `sinkjax.encode`; "auto" adds none that `past` has.
         past: Keys and values in front of the prompt, as for `sinkjax.forward`.
 
     Returns:
         The text or token ids after the prompt, without the prompt.
 
     Raises:
-        SinkjaxError: There is no tokenizer for a text; the prompt is empty, or with `max_new_tokens` longer than the context; the
-            edits do not fit; the temperature or the seed is negative; the past does not fit.
+        SinkjaxError: There is no tokenizer for a text; logits are not finite; the prompt is empty, or with `max_new_tokens`
+            longer than the context; the edits do not fit; the temperature or the seed is negative; the past does not fit.
     """
-    start = _ids(model, prompt, bos)
+    start = _ids(model, prompt, bos, past)
     (found,) = generate_all(model, [start], edits, max_new_tokens, temperature, seed, past=past)
     return _text(model, start, found) if isinstance(prompt, str) else found
 
@@ -203,19 +205,23 @@ def _up_to(length: int, step: int) -> int:
 
 
 def _choose(logits: np.ndarray, temperature: float, seed: int, step: int) -> int:
+    if not np.isfinite(logits.max()):  # NaN too
+        raise SinkjaxError(
+            f"the logits for new token {step} are not finite, so none can be chosen: the model overflows, which a wider dtype"
+            ' prevents (load(..., dtype="float32"))'
+        )
     if temperature == 0:
         return int(logits.argmax())
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), zlib.crc32(b"generate")), step)
+    key = jax.random.fold_in(jax.random.fold_in(random_key(seed), zlib.crc32(b"generate")), step)
     return int(jax.random.categorical(key, jnp.asarray(logits) / temperature))
 
 
-def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]:
+def _ids(model: Model, prompt: str | Sequence[int], bos: str | int, past: Past | None) -> list[int]:
     check_model(model)
     if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so there are no tokens to generate")
     if isinstance(prompt, str):
-        tokens, lengths = encode(model, [prompt], bos=bos, length=model.config.context)
-        return list(map(int, tokens[0, : lengths[0]]))
+        return ids_behind(model, [prompt], bos, past)[0][0]
     ids = np.asarray(as_tokens("the prompt", prompt))
     if ids.size == 0:
         raise SinkjaxError("the prompt is empty: at least one token is needed")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sinkjax.data.prompts import encode, resolved_bos
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.forward import forward
 from sinkjax.viewing.maps import Maps
 from sinkjax.viewing.records import maps_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
+@fixed_settings
 def show(
     model: Model,
     prompt: str,

@@ -11,6 +11,7 @@ import pytest
 
 import sinkjax
 from sinkjax import H2O, Config, KeyNorm, Probe, SnapKV, Streaming, evaluation
+from sinkjax.analysis.finite import mean_loss
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import NoPosition
 from sinkjax.model.experts import Experts
@@ -308,3 +309,33 @@ def test_sinks_that_are_kept_are_found_in_each_piece() -> None:
 def test_what_cannot_be_kept_is_refused(model, options, word) -> None:
     with pytest.raises(SinkjaxError, match=word):
         sinkjax.evaluate(model, TEXTS, activations=8, **options)
+
+
+def overflowing() -> sinkjax.Model:
+    """A model in float16 that overflows behind token 10, though its weights are finite."""
+    model = sinkjax.load("mini-softmax", dtype="float16")
+    layers = {**model.params["layers"], "down": model.params["layers"]["down"].at[1].multiply(1000)}
+    return replace(model, params={**model.params, "embed": model.params["embed"].at[10].set(65504), "layers": layers})
+
+
+@pytest.mark.parametrize("options", [{}, {"weights": 8}, {"cache": Streaming(2, 4)}, {"cache": H2O(4)}])
+def test_a_loss_that_is_not_finite_is_an_error_with_its_count(options: dict[str, Any]) -> None:
+    tokens = np.arange(3, 35).reshape(2, 16)  # the first prompt has token 10 at position 7
+    with pytest.raises(SinkjaxError, match=r"the loss of \d+ of 30 predicted tokens is not finite.*float32"):
+        sinkjax.evaluate(overflowing(), tokens, **options)
+    assert sinkjax.evaluate(overflowing(), tokens[1:]).tokens == 15
+
+
+def test_a_mean_loss_of_a_forward_that_overflows_is_not_finite() -> None:
+    tokens = np.arange(3, 35).reshape(2, 16)
+    record = sinkjax.forward(overflowing(), tokens, probe=Probe(nll=True)).record
+    assert np.isfinite(sinkjax.metrics.mean_nll(record)).tolist() == [False, True]
+    assert np.isnan(record["nll"]).sum() == 2  # only where no token is predicted
+    with pytest.raises(SinkjaxError, match="of 15 predicted tokens is not finite"):
+        mean_loss(np.asarray(record["nll"])[1], np.asarray(record["nll"])[0])
+
+
+def test_no_token_is_generated_from_logits_that_are_not_finite() -> None:
+    for temperature in (0.0, 1.0):
+        with pytest.raises(SinkjaxError, match="logits for new token 0 are not finite"):
+            sinkjax.generate(overflowing(), [3, 10, 4], (), 2, temperature)

@@ -1,4 +1,4 @@
-"""Find conditions and prompts whose activations overflowed, and exclude them from measures.
+"""Find conditions and prompts whose activations overflowed, and exclude them from measures; refuse means of such losses.
 
 A record counts the positions with an infinite or NaN activation in the residual stream, by prompt and depth (`non_finite`). No
 number is estimated from a prompt that has one, because a maximum or a share of heads would describe only the rest of the model.
@@ -58,6 +58,27 @@ def only_finite(values: ArrayLike, data: Any, measure: object = "") -> NDArray[n
         )
     numbers, out = np.asarray(found, np.float64), overflowed(data)
     return numbers if out is None or out.shape != numbers.shape else np.where(out, np.nan, numbers)
+
+
+def mean_loss(nll: ArrayLike, base: ArrayLike = 0.0) -> NDArray[np.floating]:
+    """Return the mean over the last axis of losses, minus the same tokens' losses in `base`, which must all be finite.
+
+    NaN marks a position without a predicted token. Errors: as for `refuse_infinite`.
+    """
+    nll, base = np.asarray(nll), base if np.ndim(base) == 0 else np.asarray(base)
+    refuse_infinite(nll)
+    refuse_infinite(base)
+    return np.asarray(np.nanmean(nll - base, axis=-1))
+
+
+def refuse_infinite(nll: ArrayLike) -> None:
+    """Raise if a loss of a predicted token is not finite; the error counts them."""
+    wrong, tokens = int(np.isinf(nll).sum()), int((~np.isnan(nll)).sum())
+    if wrong:
+        raise SinkjaxError(
+            f"the loss of {wrong:,} of {tokens:,} predicted tokens is not finite, so it has no mean: the model overflows, which a"
+            ' wider dtype prevents (load(..., dtype="float32"))'
+        )
 
 
 @contextlib.contextmanager

@@ -217,14 +217,15 @@ def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Flo
         lengths: int[prompt], the tokens of each prompt; if given, a NaN before a prompt's end makes its mean NaN.
 
     Returns:
-        float[..., prompt] in nats per token; NaN in a prompt of one token.
+        float[..., prompt] in nats per token; NaN in a prompt of one token; not finite if a token's loss is not.
 
     Raises:
         SinkjaxError: The statistic was not measured; the lengths do not fit.
     """
     nll = records.measured(record, "nll").astype(np.float64)
     if lengths is None:
-        scored = ~np.isnan(nll)
+        scored = ~np.isnan(nll)  # a NaN between two losses is one that was lost
+        scored = np.maximum.accumulate(scored, -1) & np.maximum.accumulate(scored[..., ::-1], -1)[..., ::-1]
     else:
         last = records.broadcast("lengths", np.asarray(lengths), nll.shape[:-1]) - 1
         scored = np.arange(nll.shape[-1]) < last[..., None]

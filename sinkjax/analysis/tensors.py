@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis.records import AXES
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, short
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ Tensors = Any  # an array of NumPy, JAX or PyTorch, or a sequence with one for e
 AHEAD = 1e-6  # the largest weight on a later key that may be rounding
 
 
-def from_tensors(attention: Tensors = None, hidden: Tensors = None, lengths: ArrayLike | None = None) -> Record:
+def from_tensors(
+    attention: Tensors = None, hidden: Tensors = None, lengths: ArrayLike | None = None, last_is_normed: bool = True
+) -> Record:
     """Reduce attention maps and hidden states to the record that all functions of `sinkjax.metrics` read.
 
     Arrays may be NumPy's, JAX's or PyTorch's, in any floating-point dtype, on any device, and may need a gradient: each layer is
@@ -30,13 +33,15 @@ def from_tensors(attention: Tensors = None, hidden: Tensors = None, lengths: Arr
     Args:
         attention: Weights after the softmax, [B, H, T, T] (one layer; queries, then keys), [L, B, H, T, T], or a sequence of
             [B, H, T, T] with one entry per layer, like `outputs.attentions` of transformers.
-        hidden: Residual streams, [L, B, T, d], or a sequence of [B, T, d], like `outputs.hidden_states`. The first one counts as
-            depth 0, which is the embedding there.
+        hidden: Residual streams, [D, B, T, d] with one entry per depth, or a sequence of [B, T, d], like `outputs.hidden_states`.
+            The first one counts as depth 0, which is the embedding there.
         lengths: int [B], the tokens of each prompt, padded on the right; None: all T.
+        last_is_normed: Whether the last entry of `hidden` has passed the model's final norm, as in transformers, which cannot be
+            undone: its depth is then NaN. False for residual streams only.
 
     Returns:
         From `attention`: `attention_received` and `attention_share` [B, L, H, T]. From `hidden`: `resid_max`, `resid_norm`,
-        `resid_median`, `resid_first_cosine` [B, L, T], and `state_median` [B, L]. Entries beyond a prompt's length are NaN.
+        `resid_median`, `resid_first_cosine` [B, D, T], and `state_median` [B, D]. Entries beyond a prompt's length are NaN.
 
     Raises:
         SinkjaxError: Neither is given; an array has another shape, or is not of floats; layers differ in shape; a query gives
@@ -57,7 +62,11 @@ def from_tensors(attention: Tensors = None, hidden: Tensors = None, lengths: Arr
         states = _layers("hidden", hidden, "BTd", one=False)
         sizes.append(_shape(states[0])[:2])
         known = _known(lengths, *sizes[-1])
-        values |= _stacked([_sizes(_on_host("hidden", layer), known) for layer in states])
+        sizes_by_depth = [_sizes(_on_host("hidden", layer), known) for layer in states]
+        if last_is_normed:
+            refuse(len(states) == 1, "hidden has one entry, which counts as normed: pass last_is_normed=False if it is not")
+            sizes_by_depth[-1] = {name: np.full_like(value, np.nan) for name, value in sizes_by_depth[-1].items()}
+        values |= _stacked(sizes_by_depth)
     if len({*sizes}) > 1:
         raise SinkjaxError(f"attention has {sizes[0][0]} prompts of {sizes[0][1]} positions, but hidden has {sizes[1]}")
     return Record(values, {name: AXES[name] for name in values})

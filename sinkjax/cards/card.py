@@ -24,6 +24,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.explain.sink_prefix import SinkPrefix, sink_prefix
 from sinkjax.model.fingerprint import ModelIdentity
 from sinkjax.runtime.progress import silent
+from sinkjax.runtime.settings import fixed_settings
 
 Log = Any
 
@@ -198,6 +199,7 @@ class Card:
         return f"{lack} of {number} prompts do not begin with {trained!r}, as the texts of the model's training did ({known})"
 
 
+@fixed_settings
 def card(
     model: Model,
     text: Any = "packaged",

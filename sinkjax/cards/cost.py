@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.finite import mean_loss
 from sinkjax.cards.files import clamp
 from sinkjax.cards.ground import Ground, Prompts, signed
 from sinkjax.cards.where import SinkPlaces
@@ -128,7 +129,7 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
             saved = prompts.number(added[TENSOR] - added[name]) if name in REMEDIES and TENSOR in added else None
             rows.append(CostRow(name, prompts.number(added[name]), saved=saved))
     on = "the same passages" if ground.fresh is None else "other passages"
-    return Cost(prompts.number(np.nanmean(base, axis=1)), rows, [key], _evicted(prompts, added, key), on)
+    return Cost(prompts.number(mean_loss(base)), rows, [key], _evicted(prompts, added, key), on)
 
 
 def _evicted(prompts: Prompts, added: Mapping[str, NDArray[np.float64]], key: int) -> list[dict[str, Any]]:
@@ -172,8 +173,8 @@ def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArr
     if "past" not in setting or ground.wants != "model":
         how = "auto" if setting.keys() & {"cache", "past"} else ground.attention_impl
         nll = evaluate(ground.model, ground.other.tokens, attention_impl=how, **setting).nll
-        return np.asarray(np.nanmean(nll - base, axis=1), np.float64)
+        return mean_loss(nll, base).astype(np.float64)
     plain = ground.plain if ground.fresh is None else ground.fresh_plain
     assert plain is not None
     nll = evaluate(ground.model, plain.tokens, **setting).nll  # its last token was cut from the prompts with BOS
-    return np.asarray(np.nanmean(nll[:, :-2] - base[:, 1:-1], axis=1), np.float64)
+    return mean_loss(nll[:, :-2], base[:, 1:-1]).astype(np.float64)

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.finite import quietly
+from sinkjax.analysis.finite import mean_loss, quietly
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.corpora import SOURCES, Passages, passages
 from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST, check_sizes, fitted
-from sinkjax.data.prompts import encode
+from sinkjax.data.prompts import first_tokens
 from sinkjax.data.reading import Division
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.named import mask_key
@@ -260,17 +260,17 @@ def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Grou
         clusters = np.unique(found.genres if all(found.genres) else found.documents, return_inverse=True)[1]
     else:
         prompts, length, texts = len(text), min(LENGTH if length is None else length, config.context), list(text)
-    ids = encode(model, texts, bos="none", length=length)
+    ids = first_tokens(model, texts, "none", length)
     length = int(ids[1].min())  # all prompts are as long as the shortest
     refuse(length < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {length}")
     both = {"none": Prompts(ids[0][:, :length], ids[1].clip(max=length), clusters)}
     wants, gain, measured = "none", None, {}
     if tokenizer.bos is not None:
-        both["model"] = Prompts(*encode(model, texts, bos="model", length=length), clusters)
+        both["model"] = Prompts(*first_tokens(model, texts, "model", length), clusters)
         statistic = "attention_received" if config.normaliser.rows_sum_to_1 else "attention_share"
         numbers = {bos: _unedited(model, one.part(slice(prompts)), statistic, attention_impl) for bos, one in both.items()}
         without, behind = numbers["none"]["nll"][:, SKIPPED:-2], numbers["model"]["nll"][:, SKIPPED + 1 : -1]
-        gain = np.asarray(np.nanmean(without - behind, axis=1), np.float64)
+        gain = mean_loss(without, behind).astype(np.float64)
         wants = "model" if np.mean(gain) > 0 else "none"
         measured = {"own": numbers[wants], "plain": numbers["none"]}
     first, rest = slice(prompts), slice(prompts, None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.finite import mean_loss
 from sinkjax.analysis.intervals import generator
 from sinkjax.cards.ground import FEW, HALF, Ground, Prompts, signed
 from sinkjax.cards.where import SinkPlaces
@@ -124,7 +125,7 @@ def maker(ground: Ground, found: SinkPlaces, controls: int = CONTROLS) -> Maker 
     entries = [(best, dim), *alike(down, best, dim, controls)]
     weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in entries]
     base = ground.unedited["nll"][FEW, : few.tokens.shape[1] - 1]  # the last token has no next one now
-    added = np.nanmean(ground.measure(few, weights, "nll")["nll"][..., :-1] - base, axis=-1)
+    added = mean_loss(ground.measure(few, weights, "nll")["nll"][..., :-1], base)
     return Maker(
         layer=layer,
         part="MLP" if abs(read[Site.MLP_OUT][dim]) >= abs(read[Site.ATTN_OUT][dim]) else "attention",

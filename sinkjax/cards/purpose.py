@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.analysis.finite import mean_loss
 from sinkjax.analysis.kinds import sink_kind
 from sinkjax.cards.ground import FEW, SOME, Ground, signed
 from sinkjax.cards.where import SinkPlaces
@@ -61,7 +62,7 @@ def purpose(ground: Ground, found: SinkPlaces) -> Purpose:
     under = dict(zip(edits, ground.measure(some, [*edits.values()], "nll")["nll"], strict=True)) | {
         "key hidden": ground.hidden["nll"]
     }
-    added = {name: np.nanmean(nll - ground.unedited["nll"][SOME], axis=-1) for name, nll in under.items()}
+    added = {name: mean_loss(nll, ground.unedited["nll"][SOME]) for name, nll in under.items()}
     kinds, by_head = _kinds(ground)
     return Purpose(kinds, by_head, {name: some.number(added[name]) for name in LOSSES if name in added})
 

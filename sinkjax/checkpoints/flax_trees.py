@@ -33,12 +33,14 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
+from sinkjax.runtime.settings import fixed_settings
 
 SPELLED = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
 GEMMA = "embedder.input_embedding"  # this path identifies a tree of the Gemma library
 GEMMA_LAYER = re.compile(r"layer_(\d+)\.(.+)")
 
 
+@fixed_settings
 def from_flax(
     config: Config | Mapping[str, Any] | str | Path | Any,
     tree: Any,

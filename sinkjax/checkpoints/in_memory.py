@@ -35,8 +35,10 @@ from sinkjax.model import params
 from sinkjax.model.batch import dense, is_torch
 from sinkjax.model.config import Config
 from sinkjax.runtime import extras
+from sinkjax.runtime.settings import fixed_settings
 
 
+@fixed_settings
 def from_transformers(
     model: Any,
     tokenizer: Any = None,
@@ -106,6 +108,7 @@ def from_transformers(
     return made
 
 
+@fixed_settings
 def from_arrays(
     config: Config | Mapping[str, Any] | str | Path | Any,
     arrays: Mapping[str, Any],
@@ -160,6 +163,7 @@ def from_arrays(
     return load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
 
 
+@fixed_settings
 def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
     """Return a model's weights with the names and shapes of Hugging Face files.
 

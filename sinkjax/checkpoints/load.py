@@ -28,11 +28,13 @@ from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import check_dtype, count
 from sinkjax.model.positions import Learned
 from sinkjax.runtime.backend import host_memory
+from sinkjax.runtime.settings import fixed_settings
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.verification import Verification
 
 
+@fixed_settings
 def load(
     source: str | os.PathLike[str],
     dtype: str = "float32",
@@ -95,6 +97,7 @@ def load(
     return made
 
 
+@fixed_settings
 def verify(
     source: str | os.PathLike[str],
     revision: str | None = None,

@@ -25,6 +25,7 @@ from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.runtime.backend import refuse_larger_than_memory
+from sinkjax.runtime.settings import random_key
 
 PREFIX = "untrained:"
 SEED = 0
@@ -49,7 +50,7 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
     refuse_larger_than_memory("parameters", params.count(checkpoint.config) * jnp.dtype(dtype).itemsize)
-    if mesh is None and _counts():
+    if mesh is None:
         return _draw_here(checkpoint.config, dtype, std)
     tensors = {
         leaf_name(path): drawn(leaf, params.leaf_key(SEED, path), std, np.dtype(jnp.dtype(dtype)))
@@ -103,7 +104,7 @@ def _program(
     def leaf(name: jax.Array, places: jax.Array, shape: tuple[int, ...], init: str) -> jax.Array:
         if init in params.CONSTANTS:
             return jnp.full(shape, params.CONSTANTS[init], dtype)
-        key = jax.random.key_data(jax.random.fold_in(jax.random.key(SEED), name))
+        key = jax.random.key_data(jax.random.fold_in(random_key(SEED), name))
         scale = jnp.float32(params.SMALL) if init == "small" else std  # an argument, which no simplification merges
 
         def piece(place: jax.Array) -> jax.Array:
@@ -127,30 +128,19 @@ def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Ten
             return numbers.view(np.uint8)
         for begin in range(0, len(numbers), PIECE):
             piece = numbers[begin : begin + PIECE]
-            noise = normal(key, start * row + begin, len(piece), math.prod(leaf.shape))
+            noise = normal(key, start * row + begin, len(piece))
             piece[:] = noise * np.float32(params.SMALL if leaf.init == "small" else std)
         return numbers.view(np.uint8)
 
     return Tensor(leaf.shape, lambda: part(0, leaf.shape[0]), lambda raw: raw.view(dtype), dtype.name, part=part)
 
 
-def normal(key: jax.Array, start: int, count: int, size: int) -> np.ndarray:
-    """Return `jax.random.normal(key, size)[start : start + count]`, float32, without drawing the other numbers.
-
-    A number depends only on the key and its index, unless JAX uses another generator; then all are drawn.
-    """
-    if not _counts():
-        return np.asarray(jax.random.normal(key, (size,)))[start : start + count]
+def normal(key: jax.Array, start: int, count: int) -> np.ndarray:
+    """Return `jax.random.normal(key, (start + count,))[start:]`, float32, without drawing the numbers before `start`."""
     high, low = divmod(start, 2**32)
     data = jnp.concatenate([jax.random.key_data(key), jnp.array([high, low], jnp.uint32)])
     drawn = jax.random.normal(jax.random.wrap_key_data(data, impl=_counter_impl()), (1 << (count - 1).bit_length(),))
     return np.asarray(drawn)[:count]  # draw a power of two, so that few sizes are compiled
-
-
-def _counts() -> bool:
-    """Return whether JAX's default generator computes each number from its key and its index."""
-    config: Any = jax.config
-    return bool(config.jax_threefry_partitionable) and config.jax_default_prng_impl == "threefry2x32"
 
 
 @functools.cache

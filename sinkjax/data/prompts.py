@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ PAD = 0  # any id works, because nothing reads positions at or beyond a prompt's
 
 
 def encode(
-    model: Model, texts: Sequence[str] | Any, bos: str | int = "auto", length: int = 64, attention_mask: Any = None
+    model: Model, texts: Sequence[str] | Any, bos: str | int = "auto", length: int | None = None, attention_mask: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Encode texts as token ids, one row each, padded on the right.
 
@@ -33,7 +34,8 @@ def encode(
         bos: The prefix of each text. "auto": the one that the model was trained with, if any (see `trained_prefix`); "model":
             the BOS token that the model's files name (`model.tokenizer.bos`), whether or not its own tokenizer would add it;
             "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int: that token id.
-        length: Tokens per row, including the BOS; a longer text is cut to its first tokens.
+        length: Tokens per row, including the BOS; None: as many as the longest text has, up to the model's context. A longer text
+            is cut to its first tokens, with a warning.
         attention_mask: [B, S], 1 for the ids in `texts` and 0 for their padding, which must be on the right.
 
     Returns:
@@ -44,19 +46,37 @@ def encode(
             (double BOS, as from chat templates); a text is empty, or contains control characters other than line breaks and tabs;
             the length exceeds the model's context; a token id is outside its vocabulary; the mask pads on the left or has a hole.
     """
-    tokenizer = _check_texts(model, texts) if attention_mask is None else _tokenizer(model)
-    context = model.config.context
+    if attention_mask is None:
+        prompts = prompt_ids(model, texts, bos)
+    else:
+        tokenizer, prefix, size = _tokenizer(model), bos_ids(model, bos), model.config.vocab_size or 0
+        found = _unpadded(texts, attention_mask)
+        prompts = [_prompt(ids, tokenizer.decode(ids), prefix, size, f"texts[{index}]") for index, ids in enumerate(found)]
+    tokens, lengths = _rows(prompts, length, model.config.context)
+    if cut := [len(prompt) - end for prompt, end in zip(prompts, lengths, strict=True) if len(prompt) > end]:
+        limit = "the model's context" if length is None else "length"
+        warnings.warn(
+            f"{len(cut)} of {len(prompts)} texts are longer than {limit}, {tokens.shape[1]} tokens, and lose {sum(cut):,} tokens"
+            " at their ends",
+            stacklevel=2,
+        )
+    return tokens, lengths
+
+
+def first_tokens(model: Model, texts: Sequence[str], bos: str | int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first `length` tokens of each text, as `encode` without its warning, for texts that are chosen to be longer."""
+    return _rows(prompt_ids(model, texts, bos), length, model.config.context)
+
+
+def _rows(prompts: Sequence[Sequence[int]], length: int | None, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return prompts as rows of equal length, and the number of tokens in each. Errors: the length is not in the context."""
+    if length is None:
+        length = min(max(map(len, prompts)), context)
     if not is_integer(length) or not 1 <= length <= context:
         raise SinkjaxError(
             f"length {length!r} must be an integer from 1 to the model's context, {context} tokens"
             " (load(..., context=) raises that where positions are not learned)"
         )
-    if attention_mask is None:
-        prompts = prompt_ids(model, texts, bos)
-    else:
-        prefix, size = bos_ids(model, bos), model.config.vocab_size or 0
-        found = _unpadded(texts, attention_mask)
-        prompts = [_prompt(ids, tokenizer.decode(ids), prefix, size, f"texts[{index}]") for index, ids in enumerate(found)]
     tokens = np.full((len(prompts), length), PAD, np.int32)
     lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)
     for row, prompt, end in zip(tokens, prompts, lengths, strict=True):
@@ -71,6 +91,27 @@ def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[
     for index, text in enumerate(texts):
         refuse_control(f"texts[{index}]", text, but=SPACING, hint=True)
     return [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
+
+
+def ids_behind(model: Model, texts: Sequence[str], bos: str | int, past: object) -> tuple[list[list[int]], list[int]]:
+    """Return the ids of whole texts that a past precedes, and the prefix that each of them has.
+
+    A past that has the BOS among its tokens (`SinkPrefix.tokens`) takes its place, so "auto" adds none.
+
+    Errors: as for `encode`; a BOS that is asked for, or that begins a text, is in the past.
+    """
+    held, prefix = getattr(past, "tokens", ()), bos_ids(model, bos)
+    if prefix and prefix[0] in held:
+        refuse(
+            bos != "auto", f'past already has the BOS token {prefix[0]}, so bos={bos!r} would be a second one; choose bos="none"'
+        )
+        bos, prefix = "none", []
+    ids = prompt_ids(model, texts, bos)
+    names = {_tokenizer(model).bos, *trained_prefix(model)[0][:1]}
+    for index, each in enumerate(ids):
+        double = not prefix and each[0] in names.intersection(held)
+        refuse(double, f"texts[{index}] begins with the BOS token {each[0]}, which past already has")
+    return ids, prefix
 
 
 def trained_prefix(model: Model) -> tuple[list[int], str]:

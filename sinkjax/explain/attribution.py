@@ -2,7 +2,8 @@
 
 A node is replaced gradually: its output z becomes (1 - a) z + a r, with a strength a from 0 to 1. The exact effect is the change
 of the metric when a goes from 0 to 1. The first-order estimate is the derivative at 0, of all nodes from one gradient. Integrated
-gradients are the mean derivative along this node's path to 1, which approaches the exact effect with finer steps.
+gradients are the mean derivative along this node's path to 1, which approaches the exact effect with finer steps; the rest is the
+completeness gap. A norm hides most of a large activation until little of it is left, so the points of the path lie denser near 1.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.sweeps.run import sweep
 from sinkjax.transformer.forward import forward
 
@@ -42,6 +44,7 @@ Metric = Callable[[Record], Any]
 Strengths = dict[Site, jax.Array]
 
 
+@fixed_settings
 def attribute(
     model: Model,
     tokens: Any,
@@ -51,7 +54,7 @@ def attribute(
     layers: Select = None,
     replace: str | Any = "zero",
     method: str = "first-order",
-    steps: int = 16,
+    steps: int = 128,
     exact: str | int | None = "all",
     probe: Probe = Probe(attention_received=True),
     lengths: Any = None,
@@ -73,9 +76,9 @@ def attribute(
         layers: The layers whose nodes are replaced: an int, a sequence, a slice, or None for all; from 0.
         replace: "zero"; "mean", the mean of the node's output over all tokens of the batch; or tokens of other prompts, int [B,
             T], whose outputs at the same positions are used.
-        method: "first-order": one gradient for all nodes. "integrated": `steps` derivatives for each node, at the midpoints of
-            its way; each costs two forwards, where the exact effect costs one.
-        steps: Number of midpoints of the integrated method.
+        method: "first-order": one gradient for all nodes. "integrated": `steps` derivatives for each node along its path; each
+            costs two forwards, where the exact effect costs one.
+        steps: Number of points of the integrated method.
         exact: "all" also replaces every node in a sweep; an int k replaces only the k nodes with the largest mean estimates; None
             replaces none.
         probe: The statistics that the metric reads.
@@ -87,7 +90,8 @@ def attribute(
     Returns:
         By (node, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact - estimate.
         `baseline` (prompt), the metric of the unedited run. Coordinates of a node: its name, `site`, `layer` and `index`. The
-        attributes `spearman` and `pearson` compare the means over prompts of the nodes that were checked. A prompt whose
+        attributes `spearman` and `pearson` compare the means over prompts of the nodes that were checked; `completeness_gap`
+        (integrated) is the largest |change - estimate| of such means as a share of the largest |change|. A prompt whose
         replacement is itself has exactly 0.
 
     Raises:
@@ -111,7 +115,12 @@ def attribute(
     baseline = np.asarray(run.checked())
     numbers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
     labels = labelled(sites, numbers, config)
-    estimate = first_order(run, donors, labels) if method == "first-order" else integrated(run, donors, labels, steps)
+    about: dict[str, Any] = {"method": method, "steps": 1}
+    if method == "first-order":
+        estimate = first_order(run, donors, labels)
+    else:
+        estimate, gap = integrated(run, donors, labels, steps)
+        about |= {"steps": steps, "completeness_gap": gap}
     estimate = np.where(same, 0.0, estimate)
     largest = np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")
     chosen = np.arange(len(estimate)) if exact == "all" else largest[: exact or 0]
@@ -129,7 +138,7 @@ def attribute(
     return xarray.Dataset(
         {"estimate": (axes, estimate), "exact": (axes, found), "gap": (axes, found - estimate), "baseline": ("prompt", baseline)},
         {name: ("node", column) for name, column in labels.items()} | {"prompt": np.arange(len(known))},
-        {"method": method, "steps": steps if method == "integrated" else 1, **agreement},
+        about | agreement,
     )
 
 
@@ -265,22 +274,28 @@ def first_order(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.nda
     return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes_of(labels)])
 
 
-def integrated(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> np.ndarray:
-    """Return the mean derivative of the metric along each node's own path, [node, B]."""
+def integrated(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> tuple[np.ndarray, float]:
+    """Return the mean derivative of the metric along each node's own path, [node, B], and the completeness gap (`attribute`)."""
+    left = 1 - (np.arange(steps) + 0.5) / steps  # midpoints of t, with a = 1 - (1 - t)^3
+    points, weights = 1 - left**3, left**2 / (left**2).sum()
+    value = jax.jit(lambda strength, *given: replaced_in_part(strength, run, *given))
 
     @jax.jit
     def slope(strength: Strengths, direction: Strengths, *given: Any) -> jax.Array:
         along: jax.Array = jax.jvp(lambda a: replaced_in_part(a, run, *given), (strength,), (direction,))[1]
         return along
 
-    found = []
+    found, changes = [], []
     for site, layer, index in nodes_of(labels):
-        donor = {site: donors[site]}
-        direction = {site: run.strengths(donor)[site].at[layer, :, max(index, 0)].set(1)}
-        ways = [{site: (step + 0.5) / steps * direction[site]} for step in range(steps)]
-        given = (direction, run.params, run.tokens, run.lengths, donor)
-        found.append(np.mean([np.asarray(slope(way, *given), np.float64) for way in ways], axis=0))
-    return np.stack(found)
+        whole = run.strengths([site])[site].at[layer, :, max(index, 0)].set(1)
+        given = (run.params, run.tokens, run.lengths, {site: donors[site]})
+        slopes = [np.asarray(slope({site: point * whole}, {site: whole}, *given), np.float64) for point in points]
+        start, end = (np.asarray(value({site: a * whole}, *given), np.float64) for a in (0, 1))
+        found.append(weights @ np.stack(slopes))
+        changes.append(end - start)
+    estimate, change = np.stack(found), np.stack(changes)
+    largest = np.abs(change.mean(axis=1)).max()
+    return estimate, float(np.abs((change - estimate).mean(axis=1)).max() / largest) if largest else 0.0
 
 
 def replaced_in_part(

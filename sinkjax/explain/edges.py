@@ -27,6 +27,7 @@ from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, r
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.sweeps.run import sweep
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class _Graph:
         return [reading(site, x, self.run.positions, last if site == Site.RESID else None) for site, x in inputs.items()]
 
 
+@fixed_settings
 def attribute_edges(
     model: Model,
     tokens: Any,

@@ -14,11 +14,13 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, short
+from sinkjax.runtime.settings import fixed_settings
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
+@fixed_settings
 def spike_forms(
     model: Model, layers: Select = None, dims: Select = None, count: int = 3, precision: str = "highest"
 ) -> xarray.Dataset:

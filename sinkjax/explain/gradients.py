@@ -19,12 +19,14 @@ from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params, dtype_of
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.forward import forward
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
+@fixed_settings
 def gradient_norms(
     model: Model, tokens: Any, site: Site | str = "attn_in", lengths: Any = None, precision: str = "highest"
 ) -> xarray.Dataset:

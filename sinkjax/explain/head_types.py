@@ -24,12 +24,14 @@ from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, Statistic
+from sinkjax.runtime.settings import fixed_settings, random_key
 from sinkjax.transformer.forward import forward
 
 TYPES = ("first", "previous", "induction")
 RANDOM = "random"
 
 
+@fixed_settings
 def head_types(
     models: Model | str | Path | Sequence[str | Path],
     *,
@@ -115,7 +117,7 @@ def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
 
     def at_random(rows: jax.Array) -> jax.Array:
         """Draw a visible key for each query and draw, independent of the query's block: int [Q, draws]."""
-        keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(rows)
+        keys = jax.vmap(functools.partial(jax.random.fold_in, random_key(seed)))(rows)
         return jax.vmap(lambda key, row: jax.random.randint(key, (draws,), 0, row + 1))(keys, rows)
 
     def mean(of: Callable[[jax.Array], jax.Array], weights: jax.Array, view: PairView) -> jax.Array:

@@ -19,6 +19,7 @@ from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.forward import run
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
+@fixed_settings
 def explain_logit(
     model: Model,
     tokens: Any,
@@ -75,6 +77,7 @@ def explain_logit(
     return xarray.Dataset(values, labels | {"prompt": np.arange(len(whole))})
 
 
+@fixed_settings
 def logit_lens(
     model: Model, tokens: Any, positions: Any = None, lengths: Any = None, precision: str = "highest"
 ) -> xarray.Dataset:

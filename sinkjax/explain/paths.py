@@ -17,11 +17,13 @@ from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, r
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
+from sinkjax.runtime.settings import fixed_settings
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
+@fixed_settings
 def path(
     model: Model,
     tokens: Any,

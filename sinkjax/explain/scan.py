@@ -18,7 +18,7 @@ import xarray
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.data.corpora import passages
-from sinkjax.data.prompts import encode, is_integer
+from sinkjax.data.prompts import first_tokens, is_integer
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
@@ -27,6 +27,7 @@ from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import Statistic, View, abs_max, unit
 from sinkjax.runtime.hardware import Hardware
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.block import block, over_blocks, rotary, windows
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.forward import run
@@ -42,6 +43,7 @@ ROWS = 1024  # tokens of a call: wide enough that its products are bound by arit
 PROMPTS, LENGTH = 16, 64  # packaged passages of a scan that is given no text
 
 
+@fixed_settings
 def scan(
     model: Model,
     tokens: Any = None,
@@ -132,7 +134,7 @@ def packaged(model: Model, bos: str = "tokenizer") -> tuple[np.ndarray, np.ndarr
         raise SinkjaxError("a model without a tokenizer needs text: token ids, int [B, T]")
     length = min(LENGTH, model.config.context)
     texts = passages("packaged", PROMPTS, length=length, size=lambda text: len(tokenizer.encode(text))).texts
-    return encode(model, texts, bos=bos, length=length)
+    return first_tokens(model, texts, bos, length)
 
 
 def _asked(config: Config) -> Probe:

@@ -22,11 +22,13 @@ from sinkjax.model.heads import gated_values
 from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project
 from sinkjax.model.params import Params
+from sinkjax.runtime.settings import fixed_settings
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 
+@fixed_settings
 def explain_score(
     model: Model,
     tokens: Any,
@@ -91,6 +93,7 @@ def explain_score(
     return as_dataset("score", found, config, split, layers, heads)
 
 
+@fixed_settings
 def explain_value(
     model: Model,
     tokens: Any,

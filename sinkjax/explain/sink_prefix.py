@@ -29,6 +29,7 @@ from sinkjax.model.fingerprint import ModelIdentity, digest
 from sinkjax.model.params import check
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.past import Past, computed, put_in_front, refuse_not_finite
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -92,6 +93,7 @@ class SinkPrefix(Past):
         return display.table("sink prefix", ("", ""), [*rows.items()])
 
 
+@fixed_settings
 def sink_prefix(model: Model, token: int | Sequence[int] | None = None) -> SinkPrefix:
     """Compute the keys and values of a token that sees only itself, as a `past` of `forward`, `sweep`, `evaluate` and `generate`.
 

@@ -22,6 +22,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.sweeps.run import sweep
 from sinkjax.transformer.forward import forward
 
@@ -37,6 +38,7 @@ PUBLISHED = {
 }
 
 
+@fixed_settings
 def super_weights(
     model: Model, tokens: Any, lengths: Any = None, most: int = 3, controls: int = 20, progress: bool = True
 ) -> xarray.Dataset:

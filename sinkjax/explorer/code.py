@@ -28,7 +28,7 @@ received = after.record["attention_received"][0].mean(axis=1)  # [layer, key], m
 largest = after.record["resid_max"][0]  # max |h|: [depth, position]
 sink = sinkjax.metrics.sink_rate(after.record, key={key}, per="layer")[0]  # share of heads: [layer]
 loss = after.record["nll"][0]  # for the token after each position, in nats
-chances, words = jax.lax.top_k(jax.nn.softmax(after.logits[0, lengths[0] - 1]), {count})
+chances, words = jax.lax.top_k(jax.nn.softmax(after.last_logits[0]), {count})
 print([model.tokenizer.decode([word]) for word in words])
 """
 

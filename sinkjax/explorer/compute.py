@@ -30,6 +30,7 @@ from sinkjax.model.params import Params
 from sinkjax.model.quantisation import MATRICES
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -120,6 +121,7 @@ class Workbench:
         tokens, lengths = encode(self.model, [text], bos=bos, length=size)
         return Prompt(tokens, lengths, tuple(tokenizer.tokens(tokens[0, : lengths[0]].tolist())))
 
+    @fixed_settings
     def _measure(self, edited: State) -> tuple[Record, Any]:
         prompt = self.prompt(edited.prompt, edited.bos)
         edits = edits_of(edited)
@@ -127,6 +129,7 @@ class Workbench:
         resolved = resolve(edits, self.model.config, prompt.lengths, prompt.tokens.shape[1])
         return measured(self.model.params, prompt.tokens, prompt.lengths, resolved, config=self.model.config)
 
+    @fixed_settings
     def view(self, state: State) -> dict[str, Any]:
         """Return the page's numbers for a state, before and after the edit (None if there is no edit).
 

@@ -26,6 +26,7 @@ from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
 from sinkjax.model.xielu import XIELU
 from sinkjax.runtime.backend import refuse_larger_than_memory
+from sinkjax.runtime.settings import random_key
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -186,7 +187,7 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
 
 def leaf_key(seed: int | jax.Array, path: tuple) -> jax.Array:
     """Return the random key that `init` uses for the leaf at a path."""
-    return jax.random.fold_in(jax.random.key(seed), leaf_number(path))
+    return jax.random.fold_in(random_key(seed), leaf_number(path))
 
 
 def leaf_number(path: tuple) -> np.uint32:

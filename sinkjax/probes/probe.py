@@ -102,7 +102,7 @@ class Probe:
         query_norm: L2 norm of each head's query.
         key_norm: L2 norm of each key.
         value_norm: L2 norm of each value.
-        nll: Negative log-likelihood of each next token in nats, [B, T].
+        nll: Negative log-likelihood of each next token in nats, [B, T]; inf where it overflowed, NaN where there is no token.
         attention_received_bias: Mean over queries of the attention that goes to no key (to a sink logit, a 1 in the denominator,
             or an attention bias).
         attention_share_bias: Like `attention_received_bias`, for the share of each row's absolute weight that goes to no key.

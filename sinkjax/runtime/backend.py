@@ -17,12 +17,18 @@ SHORTEST_COMPILATION = 0.1  # seconds; programs that compile faster are not wort
 
 
 def start_jax(platform: str, dtype: str, join: bool = False) -> None:
-    """Choose the platform, and cache compiled programs for later processes. Errors: the platform is not available.
+    """Fix JAX's settings, choose the platform, and cache compiled programs for later processes.
+
+    Errors: the platform is not available.
 
     join: whether this is one of several processes that compute together; errors as for `processes.join`.
     """
     import jax
 
+    from sinkjax.runtime.settings import FIXED
+
+    for name, value in FIXED.items():
+        jax.config.update(f"jax_{name}", value)
     if not os.environ.get(CACHE_VARIABLE):
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.architectures import with_tokenizer
 from sinkjax.checkpoints.model import Model
@@ -17,7 +16,7 @@ from sinkjax.checkpoints.tokenizer_files import END
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import chosen_split, joined, passages
 from sinkjax.data.fit import fitted
-from sinkjax.data.prompts import bos_ids, resolved_bos, trained_prefix
+from sinkjax.data.prompts import bos_ids, first_tokens, resolved_bos, trained_prefix
 from sinkjax.errors import SinkjaxError
 from sinkjax.lab.facts import TRAINED_WITH, bos_warning
 from sinkjax.lab.premises import CHAT
@@ -53,7 +52,7 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
             field=config.field,
             division=config.documents,
         )
-        tokens, lengths = sinkjax.encode(model, found.texts, bos=bos, length=config.length)
+        tokens, lengths = first_tokens(model, found.texts, bos, config.length)
         tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256
         origin = {"split": split, "documents": list(found.documents[:count]), "genres": list(found.genres[:count])}
     else:

@@ -30,6 +30,7 @@ from sinkjax.report.section import Section
 from sinkjax.runtime import extras, processes
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.choice import SIZES, Chosen, choose, claim, uses_own_text
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     pass
 
 
+@fixed_settings
 def run(study: str, out: str | Path, model: str | Model | None = None, **fields: object) -> Section:
     """Run a study from Python, e.g. `sinkjax.run("kiya/mask", "results/mask", model=model, prompts=8)`.
 

@@ -22,6 +22,7 @@ from sinkjax.model.params import check_finite, dtype_of
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar, say
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.sweeps.calls import Results, Threads, compute, keep, started
 from sinkjax.sweeps.computation import Computation, unchanged
 from sinkjax.sweeps.header import CHANGED, COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 Size = tuple[int | None, int | None]  # the memory and the batch size of `sweep`
 
 
+@fixed_settings
 def sweep(
     model: Model,
     tokens: Any,

@@ -17,6 +17,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CONFIG_FILE, document, read_text, user_place
 from sinkjax.config_files.places import reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.train.config import KIND, SAVE_EVERY, Training
 from sinkjax.train.mirror import local
 
@@ -100,6 +101,7 @@ def write(config: Training) -> str:
     return documents.write(name_of(config), config, KIND)
 
 
+@fixed_settings
 def train(
     config: Training,
     folder: str | Path,

@@ -15,6 +15,7 @@ from flax import struct
 from sinkjax.model.params import Params, abstract
 from sinkjax.model.quantisation import MATRICES, rotate
 from sinkjax.runtime import extras
+from sinkjax.runtime.settings import random_key
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays, table
 from sinkjax.train.task import DeviceDataTask, HostDataTask, ModelTask, Task
@@ -174,7 +175,7 @@ def _batch_shapes(task: Task) -> Any:
     if isinstance(task, HostDataTask):
         return task.batch_shapes()
     assert isinstance(task, DeviceDataTask)
-    return jax.eval_shape(task.batch, jax.random.key(0))
+    return jax.eval_shape(task.batch, random_key(0))
 
 
 def _size(tree: Any) -> int:

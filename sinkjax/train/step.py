@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
 
 from sinkjax.model.params import Params
+from sinkjax.runtime.settings import random_key
 from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_of
@@ -30,8 +31,8 @@ WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
 
 def key(seed: int, name: str, generator: str) -> jax.Array:
     """Make a stream's key. generator: "threefry" or "hash"."""
-    impl = HASH if generator == "hash" else "threefry2x32"
-    return jax.random.fold_in(jax.random.key(seed, impl=impl), zlib.crc32(name.encode()))
+    start = jax.random.key(seed, impl=HASH) if generator == "hash" else random_key(seed)
+    return jax.random.fold_in(start, zlib.crc32(name.encode()))
 
 
 def mix(x: jax.Array) -> jax.Array:

@@ -42,6 +42,7 @@ from sinkjax.model.params import Params, dtype_of
 from sinkjax.model.params import check as check_params
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.hardware import Hardware
+from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.block import block_step, empty_slots, over_blocks
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.implementations import AUTO, Derivative, chosen
@@ -61,6 +62,7 @@ class Loaded(Protocol):
     def config(self) -> Config: ...
 
 
+@fixed_settings
 def forward(
     params: Params | Loaded,
     tokens: Any,
@@ -105,7 +107,8 @@ def forward(
             `Probe(attention_received_past=True)` measures what the past receives. May be traced.
 
     Returns:
-        Logits, or the normed last residual stream of a model without a vocabulary, and the record of the probe's statistics.
+        Logits (`last_logits` has each prompt's last row), or the normed last residual stream of a model without a vocabulary, and
+        the record of the probe's statistics.
 
     Raises:
         SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty, longer
@@ -128,7 +131,7 @@ def forward(
     in_place = derivative == "none" and hardware.kind == "cpu"
     spec = dataclasses.replace(spec, attention_impl=how, past=P, in_place=in_place)
     out: Output = run(params, tokens, lengths, resolved, spec=spec)
-    return out
+    return dataclasses.replace(out, lengths=lengths)
 
 
 def _differentiable(tree: Any) -> bool:

@@ -12,6 +12,7 @@ from flax import struct
 
 from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.ops import add_bias, project, soft_cap
 from sinkjax.model.params import Params
@@ -30,11 +31,20 @@ class Output:
     logits: float [B, T, V]; None if not requested, or without a vocabulary. output: float [B, T, d], the normed last residual
     stream of a model without a vocabulary, else None. record: the probe's statistics and, in a run with edits,
     `cells_addressed` and `cells_changed` (prompt, term) and `empty_rows` (prompt), the rows of attention left without a key.
+    lengths: int [B], the tokens of each prompt; rows of `logits` behind them are padding.
     """
 
     logits: jax.Array | None
     output: jax.Array | None
     record: Record
+    lengths: jax.Array | None = None
+
+    @property
+    def last_logits(self) -> jax.Array:
+        """Logits at each prompt's last token, float [B, V]: of the token that would follow. Errors: there are no logits."""
+        if self.logits is None or self.lengths is None:
+            raise SinkjaxError("last_logits needs logits: pass logits=True to forward, and a model with a vocabulary")
+        return jnp.take_along_axis(self.logits, self.lengths[..., None, None] - 1, axis=-2)[..., 0, :]
 
 
 @struct.dataclass
@@ -111,11 +121,16 @@ def output(
 def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array, prefix: int | None) -> jax.Array:
     """-log p(tokens[i + 1]) in nats at position i: float [B, T], in blocks of tokens.
 
-    NaN from length - 1 on, and where the next token is in the prefix and therefore visible.
+    NaN from length - 1 on, and where the next token is in the prefix and therefore visible; see `scored`.
     """
     nll = token_nll(to_logits, x, jnp.roll(tokens, -1, axis=1))
     target = jnp.arange(1, x.shape[1] + 1)[None, :]
-    return jnp.where((target < lengths[:, None]) & (target >= (prefix or 0)), nll, jnp.nan)
+    return scored(nll, (target < lengths[:, None]) & (target >= (prefix or 0)))
+
+
+def scored(nll: jax.Array, predicted: Any) -> jax.Array:
+    """Return losses with NaN only where no token is predicted: one that overflowed is infinite, so that no mean leaves it out."""
+    return jnp.where(predicted, jnp.where(jnp.isnan(nll), jnp.inf, nll), jnp.nan)
 
 
 def token_nll(to_logits: Callable, x: jax.Array, targets: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.config_files.checks import refuse
+from sinkjax.errors import one_of
 from sinkjax.transformer.eviction import ScoredCache, refuse_size
 
 
@@ -44,21 +45,25 @@ class SnapKV(ScoredCache):
 
     SnapKV (Li et al. 2024, arXiv 2404.14469) chooses once, at the end of a prompt; here the choice is made again after every
     token, so that a text of any length can be read. Attention is summed over the queries and over the query heads of a key-value
-    head, and averaged over `pool` neighbours in the cache.
+    head. As in the authors' code, it is pooled over neighbours in the cache among the keys before the window only, with zeros
+    beyond the ends of an average.
 
     Attributes:
         window: Last queries whose attention counts, and whose keys stay.
-        pool: Width of the average, an odd number.
+        pool: Width of the pool, an odd number.
+        pooling: "avg" or "max".
     """
 
     window: int = 8
     pool: int = 5
+    pooling: str = "avg"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_size("window", self.window, 1, self.k - 1)
         refuse_size("pool", self.pool, 1)
         refuse(self.pool % 2 == 0, f"pool must be odd, so that it has a middle, not {self.pool}")
+        one_of("pooling", self.pooling, ("avg", "max"))
 
     @property
     def kept(self) -> int:
@@ -76,8 +81,9 @@ class SnapKV(ScoredCache):
         return jnp.concatenate([score[..., 1:], received[..., None]], axis=-1)
 
     def worth(self, position: jax.Array, score: jax.Array, last: jax.Array | int) -> jax.Array:
-        """Rank the keys by the pooled sum over the last queries."""
-        total, half = score.sum(axis=-1), self.pool // 2
+        """Rank the keys before the window by the pooled sum over its queries."""
+        before = (position >= 0) & (position <= last - self.window)
+        total, half = jnp.where(before, score.sum(axis=-1), 0), self.pool // 2  # no sum is negative, so zeros pad a maximum too
         padded = jnp.pad(total, ((0, 0), (half, half), (0, 0)))
-        pooled = sum(padded[:, begin : begin + total.shape[1]] for begin in range(2 * half + 1)) / (2 * half + 1)
-        return super().worth(position, jnp.asarray(pooled), last)
+        parts = jnp.stack([padded[:, begin : begin + total.shape[1]] for begin in range(self.pool)])
+        return super().worth(position, parts.max(axis=0) if self.pooling == "max" else parts.mean(axis=0), last)

@@ -306,6 +306,8 @@ def test_mean_nll_and_perplexity_by_hand():
     np.testing.assert_allclose(metrics.mean_nll(record), [2.0, np.nan, 2.0])
     np.testing.assert_allclose(metrics.perplexity(record), [np.exp(2), np.nan, np.exp(2)])
     np.testing.assert_allclose(metrics.mean_nll(record, [3, 1, 3]), [2.0, np.nan, np.nan])  # the third lost a token to a NaN
+    record = Record({"nll": np.array([[1.0, np.nan, 3.0, np.nan], [1.0, np.inf, 3.0, np.nan], [np.nan, 1.0, 3.0, np.nan]])})
+    np.testing.assert_allclose(metrics.mean_nll(record), [np.nan, np.inf, 2.0])  # only the last has all its losses
 
 
 @given(hnp.arrays(np.float64, (2, 2, 3, 2), elements=st.floats(0, 1)), st.floats(0, 1))

@@ -78,9 +78,9 @@ def test_the_draw_is_that_of_seed_and_name_on_a_mesh_and_in_a_narrow_type(folder
 
 def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monkeypatch):
     monkeypatch.setattr(untrained, "PIECE", 1000)
-    for partitionable in (True, False):  # JAX's generator, and the one that it had before
+    want = params.init(tiny_config, untrained.SEED, "bfloat16", std=0.1)
+    for partitionable in (True, False):  # a setting that changes other draws of JAX
         with jax.threefry_partitionable(partitionable):
-            want = params.init(tiny_config, untrained.SEED, "bfloat16", std=0.1)
             for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(tiny_config)):
                 key = params.leaf_key(untrained.SEED, path)
                 drawn = untrained.drawn(leaf, key, 0.1, np.dtype("bfloat16"))
@@ -120,9 +120,9 @@ def test_norms_start_as_in_training(tiny_config, norm):
 
 def test_numbers_beyond_32_bits_of_an_index_go_on():
     key = jax.random.key(3)
-    across = untrained.normal(key, 2**32 - 8, 16, 2**33)
-    np.testing.assert_array_equal(across[8:], untrained.normal(key, 2**32, 8, 2**33))
-    assert not np.isin(across[8:], untrained.normal(key, 0, 16, 16)).any()
+    across = untrained.normal(key, 2**32 - 8, 16)
+    np.testing.assert_array_equal(across[8:], untrained.normal(key, 2**32, 8))
+    assert not np.isin(across[8:], untrained.normal(key, 0, 16)).any()
 
 
 def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():

@@ -12,6 +12,8 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, Record, SinkjaxError
 from sinkjax.checkpoints.model import Model
+from sinkjax.data.corpora import packaged_documents
+from sinkjax.data.prompts import first_tokens
 from tests.model.variants import bare, draw
 from tests.transformer.test_families_edited import BLOCKS, model
 
@@ -117,9 +119,24 @@ def test_integrated_gradients_tend_to_the_exact_effect(tiny: Model, tokens) -> N
     found = [sinkjax.attribute(tiny, tokens, metric, method="integrated", steps=steps, **whole) for steps in (4, 16)]
     assert list(found[0].node.values) == ["attention 1", "attention 2", "MLP 1", "MLP 2"]
     few, many = (float(abs(each.gap).max()) for each in found)
-    assert many < few / 8  # midpoints: the error falls with the square of the steps
+    assert many < few / 8
     assert many < 0.02 * float(abs(found[0].exact).max())
     np.testing.assert_array_equal(found[0].exact, found[1].exact)
+    for each in found:
+        gap = abs(each.gap.mean("prompt")).max() / abs(each.exact.mean("prompt")).max()
+        assert each.attrs["completeness_gap"] == pytest.approx(float(gap), rel=1e-6)
+    unchecked = sinkjax.attribute(tiny, tokens, metric, method="integrated", steps=4, exact=None, **whole)
+    assert unchecked.attrs["completeness_gap"] == pytest.approx(found[0].attrs["completeness_gap"], rel=1e-6)
+
+
+def test_the_default_steps_leave_a_gap_below_a_hundredth_of_the_largest_effect() -> None:
+    """The largest activation of the packaged model is hidden by the norms until little of it is left."""
+    model = sinkjax.load("mini-softmax")
+    tokens, lengths = first_tokens(model, packaged_documents()[:4], "model", 32)
+    found = sinkjax.attribute(
+        model, tokens, metric, "mlp_out", 0, layers=[0, 1], method="integrated", lengths=lengths, progress=False
+    )
+    assert found.attrs["completeness_gap"] < 0.01
 
 
 def test_in_a_linear_network_estimates_are_exact() -> None:

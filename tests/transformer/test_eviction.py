@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import sinkjax
 from sinkjax import H2O, Config, KeyNorm, Probe, SnapKV, Streaming
@@ -129,9 +130,37 @@ def lowest_norm(held: list[int], attention: list[dict[int, float]], norms: np.nd
     return {key: -norms[key] for key in held}
 
 
-def last_three_pooled(held: list[int], attention: list[dict[int, float]], norms: np.ndarray) -> dict[int, float]:
-    total = [sum(row.get(key, 0.0) for row in attention[-3:]) for key in held]
-    return dict(zip(held, np.convolve(total, np.full(3, 1 / 3), "same"), strict=True))
+def snapkv(pooling: str) -> Any:
+    """Score by the last three queries, pooled by PyTorch over three neighbours among the keys before the last three."""
+    pool = {"avg": torch.nn.functional.avg_pool1d, "max": torch.nn.functional.max_pool1d}[pooling]
+
+    def pooled(held: list[int], attention: list[dict[int, float]], norms: np.ndarray) -> dict[int, float]:
+        before = held[:-3]
+        total = torch.tensor([[sum(row.get(key, 0.0) for row in attention[-3:]) for key in before]])
+        return dict(zip(before, pool(total, 3, stride=1, padding=1)[0].tolist(), strict=True))
+
+    return pooled
+
+
+@pytest.mark.parametrize("pooling", ["avg", "max"])
+@pytest.mark.parametrize(("window", "kernel"), [(1, 1), (3, 3), (8, 5), (8, 7)])
+def test_snapkv_keeps_the_keys_of_its_paper(pooling: str, window: int, kernel: int) -> None:
+    """The choice at the end of a prompt, for each key-value head: the pool of the window's queries ends before the window."""
+    P, capacity, rng = 60, 40, np.random.default_rng(window)
+    scores = rng.normal(scale=2, size=(3, window, P))
+    hidden = np.triu(np.ones((P, P), bool), 1)[-window:]
+    weights = np.stack([[softmax(row) for row in np.where(hidden, -np.inf, head)] for head in scores])
+    votes = torch.tensor(weights).sum(dim=1)[:, : P - window]
+    pool = torch.nn.functional.avg_pool1d if pooling == "avg" else torch.nn.functional.max_pool1d
+    votes = pool(votes, kernel, stride=1, padding=kernel // 2).numpy()
+    policy = SnapKV(capacity, window, kernel, pooling)
+    position = np.broadcast_to(np.arange(P)[None, :, None], (1, P, 3))
+    worth = policy.worth(jnp.asarray(position), jnp.asarray(weights.transpose(2, 0, 1)[None]), P - 1)[0]
+    for head, ours in enumerate(np.asarray(worth).T):
+        kept = np.sort(np.argsort(-ours, kind="stable")[:capacity])
+        assert kept[-window:].tolist() == [*range(P - window, P)]
+        most = np.sort(votes[head])[window - capacity :]  # neighbours may share a maximum, so votes are compared
+        np.testing.assert_allclose(np.sort(votes[head][kept[:-window]]), most, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +169,10 @@ def last_three_pooled(held: list[int], attention: list[dict[int, float]], norms:
         (H2O(4), 2, most_attended),
         (H2O(7), 3, most_attended),
         (KeyNorm(7), 3, lowest_norm),
-        (SnapKV(7, 3, 3), 3, last_three_pooled),
+        (SnapKV(7, 3, 3), 3, snapkv("avg")),
+        (SnapKV(9, 3, 3, "max"), 3, snapkv("max")),
     ],
-    ids=["H2O, 4", "H2O, 7", "key norm", "SnapKV"],
+    ids=["H2O, 4", "H2O, 7", "key norm", "SnapKV", "SnapKV, maximum"],
 )
 def test_the_keys_that_stay_are_those_of_a_loop(tiny_config, policy: Any, kept: int, score: Any) -> None:
     """One layer without positions, so that its queries, keys and values are those of the forward; its outputs are put in."""
@@ -179,6 +209,7 @@ def test_the_keys_that_stay_are_those_of_a_loop(tiny_config, policy: Any, kept: 
         (lambda: Streaming(4, 0), "window .*at least 1, not 0"),
         (lambda: H2O(1), "k .*at least 2, not 1"),
         (lambda: SnapKV(8, 8), "window .* 1 to 7, not 8"),
+        (lambda: SnapKV(16, 8, 5, "mean"), "pooling .*'mean'.*avg"),
         (lambda: SnapKV(16, 8, 4), "pool must be odd.*4"),
     ],
 )

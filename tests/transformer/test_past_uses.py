@@ -163,6 +163,28 @@ def test_evaluate_with_it_and_its_token_in_front(changes: dict) -> None:
         np.testing.assert_allclose(found.nll, want.nll[:, 1:], rtol=0, atol=1e-10)
 
 
+def test_a_bos_in_it_is_not_added_to_the_text_again() -> None:
+    model = sinkjax.load("mini-softmax")
+    bos, text = model.tokenizer.bos, "They sent for Ness at half past two."
+    ids = model.tokenizer.encode(text)
+    for front in ((bos,), (5, bos)):
+        past = sinkjax.sink_prefix(model, front)
+        want = sinkjax.evaluate(model, np.array([ids]), past=past)
+        for same in ({}, {"bos": "none"}):
+            np.testing.assert_array_equal(sinkjax.evaluate(model, text, past=past, **same).nll, want.nll)
+        made = model.tokenizer.decode(ids + sinkjax.generate(model, ids, (), 3, past=past))
+        assert text + sinkjax.generate(model, text, max_new_tokens=3, past=past) == made
+        for call in (sinkjax.evaluate, sinkjax.generate):
+            for asked in ("model", bos):
+                with pytest.raises(sinkjax.SinkjaxError, match=f"past already has the BOS token {bos}"):
+                    call(model, text, past=past, bos=asked)
+            for how in ("auto", "none"):
+                with pytest.raises(sinkjax.SinkjaxError, match="begins with the BOS token"):
+                    call(model, model.tokenizer.tokens([bos])[0] + text, past=past, bos=how)
+    other = sinkjax.sink_prefix(model, 5)
+    assert sinkjax.evaluate(model, text, past=other).tokens == len(ids)  # with a BOS, as without a past
+
+
 def test_it_is_not_rounded_but_the_text_is() -> None:
     small = model()
     tokens = np.random.default_rng(0).integers(0, 41, (2, 20))

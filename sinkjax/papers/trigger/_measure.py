@@ -30,6 +30,7 @@ from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
+from sinkjax.runtime.settings import random_key
 from sinkjax.tasks import contribution
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
@@ -112,7 +113,7 @@ def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 def held_out(trigger: Trigger, count: int, seed: int, position: int | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sequences that no training sees: inputs [count, L, n], targets of the same shape, positions of the trigger [count]."""
     stream = zlib.crc32(f"held out, trigger at {position}".encode())
-    key = jax.random.fold_in(jax.random.key(seed), stream)
+    key = jax.random.fold_in(random_key(seed), stream)
     found: tuple[jax.Array, jax.Array, jax.Array] = sample(key, trigger, count, position)
     return found
 

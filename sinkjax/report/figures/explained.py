@@ -43,6 +43,7 @@ def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:
     largest = means.isel(node=np.argsort(-size, kind="stable")[:names])
     method = {"first-order": "first-order estimate", "integrated": f"integrated gradients, {found.attrs.get('steps')} steps"}
     agreement = [f"{name.capitalize()} {found.attrs[name]:.2f}" for name in ("spearman", "pearson") if name in found.attrs]
+    agreement += [f"completeness gap {found.attrs[name]:.1%}" for name in ("completeness_gap",) if name in found.attrs]
     title = f"all {checked.size} nodes: {', '.join(agreement)}" if agreement else ""
     values = {"exact effect": largest.exact.values, method[found.attrs["method"]]: largest.estimate.values}
     return dumbbells([str(node) for node in largest.node.values], values, "effect on the metric", title)

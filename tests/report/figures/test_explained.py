@@ -41,6 +41,13 @@ def test_the_largest_nodes_have_their_means_beside_each_other():
     assert figure.axes[0].get_title() == "all 4 nodes: Spearman 0.40, Pearson -0.20"
 
 
+def test_the_title_of_integrated_gradients_has_their_completeness_gap():
+    found = attribution().assign_attrs(method="integrated", steps=16, completeness_gap=0.0123)
+    figure = draw_attribution(found)
+    assert figure.axes[0].get_title() == "all 4 nodes: Spearman 0.40, Pearson -0.20, completeness gap 1.2%"
+    assert list(drawn(figure))[1] == "integrated gradients, 16 steps"
+
+
 def test_only_checked_nodes_are_drawn():
     assert len(drawn(draw_attribution(attribution(checked=3)))["exact effect"]) == 3
 
