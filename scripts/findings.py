@@ -40,7 +40,7 @@ from named import (
 from rejudge import worded
 from templates import TEMPLATES, filled, page
 
-from sinkjax.analysis.evidence import UNJUDGED
+from sinkjax.analysis.evidence import NOT_TAKEN, UNJUDGED
 from sinkjax.analysis.intervals import FEWEST
 from sinkjax.analysis.verdicts import COLUMNS
 from sinkjax.config_files.files import CONFIG_FILE, write
@@ -97,7 +97,20 @@ def collect(kept: Iterable[Row], folders: Sequence[Path], docs: Path) -> list[Ro
         picture(folder, measured, docs)
     stays = {study_and_claim(row): row["stays"] for row in rows.values() if row.get("stays")}  # an untested claim may not say it
     everything = [{**row, "stays": stays.get(study_and_claim(row), "")} for row in rows.values()]
-    return sorted(everything, key=lambda row: (row["study"], *condition(row)))
+    return sorted(checked(everything, docs), key=lambda row: (row["study"], *condition(row)))
+
+
+def checked(rows: Iterable[Row], docs: Path) -> list[Row]:
+    """Apply the manipulation checks of scripts/took.py to claims that were judged before claims had them."""
+    table = docs / DATA / "took.csv"
+    checks = {key(row): row for row in (read(table) if table.exists() else [])}
+    return [amended(row, checks[key(row)]) if key(row) in checks and not row.get("took") else row for row in rows]
+
+
+def amended(row: Row, check: Row) -> Row:
+    """A claim with its check. If the edit did not take, a judged claim is not applicable, and its numbers stay."""
+    failed = check["holds"] == "0" and worded(row)["word"] not in UNJUDGED
+    return {**row, "took": check["took"], **({"word": NOT_TAKEN, "reason": check["took"]} if failed else {})}
 
 
 def claims(folder: Path, measured: Condition) -> list[dict[str, str]]:
