@@ -117,9 +117,7 @@ def test_test_modules_test_and_never_skip():
         return {node.name for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef)}
 
     assert [name(path) for path in TESTS if not any(each.startswith("test_") for each in functions(path))] == []
-    peers = {
-        "tests/test_dictionary.py": {"pytest.importorskip"}
-    }  # of libraries that a comparison names and the tests do not install
+    peers = {"tests/test_dictionary.py": {"pytest.importorskip"}}  # libraries that tests do not install
     assert offenders(lambda path: used(path) & EXCUSES, TESTS) == peers
 
 
