@@ -31,7 +31,10 @@ def block_flops(config: Config, T: int) -> int:
 
 
 def widened_bytes(config: Config, dtype: str, kind: str) -> int:
-    """Return the bytes of the float32 copy that XLA makes on a CPU of an embedding in 16 bits that also unembeds, or 0."""
+    """Return the bytes of the float32 copy that XLA may make on a CPU of an embedding in 16 bits that also unembeds, or 0.
+
+    XLA of JAX 0.10 makes it for a few tokens at a time, and that of JAX 0.12 does not.
+    """
     widened = config.tied and kind == "cpu" and jnp.dtype(dtype).itemsize < 4
     return 4 * (config.embed_width or config.width) * (config.vocab_size or 0) if widened else 0
 

@@ -14,7 +14,7 @@ from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
-from sinkjax.model.ops import add_bias, project, soft_cap
+from sinkjax.model.ops import add_bias, project, soft_cap, wide_product
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
@@ -88,8 +88,12 @@ def unembedded_width(x: jax.Array, params: Params, config: Config, precision: st
 
 def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
     """Return vocabulary logits, at least float32: x [..., e] to [..., V]."""
-    unembed = params["embed"].T if config.tied else params["unembed"]
-    logits = add_bias(project(x, unembed, precision, wide=True), params.get("unembed_bias"))
+    if config.tied:  # not by `project`: XLA would copy a transposed embedding in 16 bits twice
+        flat = wide_product("RE,VE->RV", x.reshape(-1, x.shape[-1]), params["embed"], precision)
+        logits = flat.reshape(*x.shape[:-1], -1)
+    else:
+        logits = project(x, params["unembed"], precision, wide=True)
+    logits = add_bias(logits, params.get("unembed_bias"))
     logits = logits if config.multipliers.logits == 1 else logits * config.multipliers.logits
     return soft_cap(logits, config.caps.logits)
 
