@@ -53,7 +53,7 @@ CHOSEN = (  # its statements, in its order
     *("kiya/mask.all", "kiya/mask.activation", "kiya/self.sink", "kiya/self.activation"),
     *("kiya/bos-swap.sink-first", "kiya/bos-swap.sink", "kiya/after-softmax.collapse"),
     *("li/isolate.sink", "li/variance.first", "li/amplify.sink", "li/super-neurons.gates"),
-    *("background/massive.zero", "background/streaming.window", "background/streaming.first"),
+    *("background/massive.zero", "background/massive.held", "background/streaming.window", "background/streaming.first"),
 )
 STATEMENTS = f"{DATA}/statements.csv"
 PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026", "trigger": "Ran-Milo 2026"}

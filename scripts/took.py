@@ -81,14 +81,15 @@ def main(study: str, name: str, bos: str, wikitext: str, *settings: str) -> None
     batch = prompts(model, dataclasses.replace(chosen, config=config), inputs, config.prompts)
     lab = lab.on(model, batch)
     read = Measured(model, batch, [part for part in parts(lab) if isinstance(part, Part)], config)
-    kept = list(csv.DictReader(TABLE.open(newline=""))) if TABLE.exists() else []
-    rows = {(row["study"], row["model"], row["bos"], row["claim"]): [row[column] for column in COLUMNS] for row in kept}
+    rows = {}
     for claim in lab.claims.values():
         if isinstance(claim.took, Check):
             holds, text = claim.took.test(read)
             rows[study, name, bos, claim.name] = [study, name, bos, "wikitext", claim.name, str(int(holds)), text]
             print(claim.name, holds, text, flush=True)
-    write(TABLE, as_text(COLUMNS, [rows[key] for key in sorted(rows)]))
+    kept = list(csv.DictReader(TABLE.open(newline=""))) if TABLE.exists() else []
+    former = {(row["study"], row["model"], row["bos"], row["claim"]): [row[column] for column in COLUMNS] for row in kept}
+    write(TABLE, as_text(COLUMNS, [row for _, row in sorted((former | rows).items())]))
 
 
 if __name__ == "__main__":

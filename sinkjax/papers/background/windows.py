@@ -19,7 +19,7 @@ from sinkjax import Edit, Probe, Site, Statistic, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.lab import *
 from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import in_layers, largest_elsewhere, layer_index, typical_activation
+from sinkjax.lab.measures import in_layers, layer_index, typical_activation
 from sinkjax.lab.work import Inputs
 from sinkjax.papers.background._massive import largest_dim
 
@@ -63,13 +63,12 @@ def study(lab: Lab, s: Settings) -> None:
     lab.noop(edit("resid", "scale", 1.0, queries=0), inputs=Inputs("joined"))
 
     first, later, every = (edited.at(tokens=tokens) for tokens in TOKENS)
-    ordinary = removed(largest_elsewhere(0), later)
     massive = reaches(largest_activation(0), edited, MASSIVE_SIZE)
     xiao, sun = "ours, on Xiao et al. 2024, section 3.1", "ours, on Sun et al. 2024, section 4"
     lab.claim("as-much", xiao, unedited(before, edited, minus=strongest), stays=True)
     lab.claim("large", sun, unedited(size, edited, minus=typical_activation()))
-    lab.claim("needs", sun, effect(strongest, later), massive, sign=-1, took=ordinary)
-    lab.claim("loss", "ours, on Sun et al. 2024, Table 3", effect(nll, later), massive, took=ordinary)
+    lab.claim("needs", sun, effect(strongest, later), massive, sign=-1, took=WRITTEN)
+    lab.claim("loss", "ours, on Sun et al. 2024, Table 3", effect(nll, later), massive, took=WRITTEN)
     beside = [effect(nll, where, controls=False) for where in (first, every)]
     lab.claim(
         "first",
@@ -78,7 +77,7 @@ def study(lab: Lab, s: Settings) -> None:
         massive,
         beside,
         stays=True,
-        took=removed(largest_activation(0), first),
+        took=WRITTEN,
     )
 
     lab.draw(by_layer, [partial(make, s.beyond) for make in (first_before, first_beyond, strongest_beyond)], conditions=[later])
