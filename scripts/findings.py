@@ -151,7 +151,9 @@ def other_tables(rows: Sequence[Row]) -> dict[str, str]:
     found: dict[tuple[str, Condition], Counter[str]] = {}
     for row in map(worded, rows):
         if row["kind"] == "claim":
-            found.setdefault((of(row), condition(row)), Counter())[row["word"].partition(" (")[0].replace(NOT_TAKEN, "did not take")] += 1
+            found.setdefault((of(row), condition(row)), Counter())[
+                row["word"].partition(" (")[0].replace(NOT_TAKEN, "did not take")
+            ] += 1
     said = {place: ", ".join(f"{count} {word}" for word, count in words.most_common()) for place, words in found.items()}
     lines = [[name, *(said.get((name, each), "-") for each in columns)] for name in (*PAPERS.values(), OTHERS, OURS)]
     mains = {"smollm": SMOL, "gemma": GEMMA}

@@ -165,7 +165,7 @@ def word(row: str, best: Mapping[str, Sequence[Entry]], tried: Tried) -> str:
     found = judged(best[row], best[PLAIN]).word
     own, plain = (float(np.mean(values(best[name], ATTENTION))) for name in (row, PLAIN))
     turned = [(other - own) * (plain - own) < 0 for other in as_good(tried[PLAIN])]
-    return "described" if found != "undecided" and any(turned) else OURS.get(found, found)
+    return "described" if found in ("replicates", "opposite") and any(turned) else OURS.get(found, found)
 
 
 def as_good(row: Mapping[str, Sequence[Entry]]) -> list[float]:

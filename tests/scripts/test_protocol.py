@@ -33,7 +33,8 @@ def protocol(script, tmp_path, monkeypatch):
     (tmp_path / "plan.yaml").write_text(PLAN)
     for name, path in (
         ("PLAN", "plan.yaml"), ("DOCS", "docs"), ("KEPT", "docs/results/data/protocol-0.4"),
-        ("RESULTS", "results"), ("PAGE", "docs/results/protocol-0.4.md"), ("FROZEN", "docs/results/data/protocol-0.4/commit.txt"),
+        ("MENDED", "docs/results/data/mended"), ("RESULTS", "results"), ("PAGE", "docs/results/protocol-0.4.md"),
+        ("FROZEN", "docs/results/data/protocol-0.4/commit.txt"),
     ):  # fmt: skip
         monkeypatch.setitem(names, name, tmp_path / path)
     monkeypatch.setitem(names, "measured_by", lambda commit: commit)
@@ -93,6 +94,18 @@ def test_a_study_is_published_when_its_models_are_done(protocol):
     protocol.publish()
     assert published(protocol) == sorted((run.study, run.condition.model, "new", "2") for run in protocol.runs())
     assert {protocol.state(run) for run in protocol.runs()} == {"done in 5 s at 01234567"}
+
+
+def test_a_finished_run_that_no_list_has_is_kept_and_published(protocol, tmp_path):
+    run = protocol.runs()[0]
+    keep(protocol, run)
+    made = protocol.kept(run)
+    (made / "config.yaml").write_text("experiment: own/study\n" + (made / "config.yaml").read_text())
+    (made / "summary.csv").write_bytes(gzip.decompress((made / "summary.csv.gz").read_bytes()))
+    protocol.adopt(made, "0123", 7.4)
+    kept = protocol.MENDED / f"own-study-{run.condition.model}"
+    assert json.loads((kept / "run.json").read_text()) == {"seconds": 7, "commit": "0123"}
+    assert (kept / "claims.csv").read_bytes() == (made / "claims.csv").read_bytes()
 
 
 def published(protocol):

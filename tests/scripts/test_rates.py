@@ -47,7 +47,7 @@ def with_best(script, kept, **attention):
 
 
 def words(script, done):
-    table = script["judged_table"](script["at_best"](done))
+    table = script["judged_table"](script["at_best"](done), script["rates"](done))
     return {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in table.splitlines()[2:]}
 
 
@@ -67,6 +67,21 @@ def test_a_row_is_compared_with_adamw_at_its_own_best_rate(script, kept):
         "QK-norm: 0.002": "absent",
         "DynamicTanh: 0.002": "absent",
     }
+
+
+def test_a_comparison_that_a_rate_of_adamw_with_as_low_a_loss_turns_round_is_described(script, kept):
+    rates = script["queue_runs"].plan()["chance"]["adamw"]["rates"]
+    kept |= {
+        (f"chance/adamw@{rate:g}", seed): entry(
+            seed, attention=0.3 + 0.6 * number, loss=2.0 + number / 100 + seed / 50, fields=run["fields"]
+        )
+        for number, rate in enumerate(rates[:2])
+        for (row, seed), run in [*kept.items()]
+        if row == f"chance/adamw@{rate:g}"
+    }
+    found = words(script, with_best(script, kept, muon=0.5, sgd=0.1))
+    assert found["Muon: 0.02"] == "described"  # AdamW's next rate has a larger sink than Muon, at nearly the same loss
+    assert found["SGD with momentum: 0.1"] == "confirmed"
 
 
 def test_no_row_is_judged_if_adamw_has_no_sink_at_its_best_rate(script, kept):

@@ -86,7 +86,9 @@ def test_in_a_model_trained_behind_bos_only_bos_is_predicted_to_sink(mini_softma
     assert again["tokens"] == found["tokens"]
     np.testing.assert_allclose(again["documents"]["ratios"], found["documents"]["ratios"], rtol=1e-4)
     listed = predictions(found, settings)
-    assert [one.intervention for one in listed] == ["masked"] * 3 + ["isolated"] * 6 + ["swapped"] * 6 + ["placed"] * 6
+    assert [one.intervention for one in listed] == ["masked"] * 3 + [
+        name for name in ("isolated", "swapped", "permuted", "placed", "context") for _ in range(6)
+    ]
     assert len({one.label for one in listed}) == len(listed)
 
 
