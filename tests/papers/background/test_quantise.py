@@ -9,10 +9,11 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.evidence import NOT_TAKEN
 from sinkjax.lab import layer
 from sinkjax.lab.baseline import Baseline, Unedited
 from sinkjax.lab.measures import read_measure
-from sinkjax.papers.background.quantise import neuron_error, tensor_error, tensor_rounding, token_rounding
+from sinkjax.papers.background.quantise import neuron_error, others_rounding, tensor_error, tensor_rounding, token_rounding
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
@@ -77,28 +78,34 @@ def folder(tmp_path_factory):
     return files / "out", section
 
 
-def test_controls_do_the_same_at_other_positions_in_the_same_layer(folder):
+def test_a_random_model_keeps_its_activation_in_other_dims_so_that_nothing_is_judged(folder):
     out, section = folder
     (claim,) = section.verdicts
-    data = {name: open_store(out / f"{name}.zarr") for name in ("removed", "removed-controls")}
-    errors = {name: 100 * one["stream_error"].values[:, :, 1:, 1:].mean(axis=(-2, -1)) for name, one in data.items()}
-    found = errors["removed"][1, :2] - errors["removed-controls"][1:].mean(axis=0)
-    assert claim.judgement.D.mean == pytest.approx(-found.mean(), rel=1e-3)
-    size = data["removed"]["resid_max"].isel(edit=0, position=0).values[:2].mean(axis=0)
-    first = int(np.diff(size).argmax())
-    written = data["removed"]["resid_max"].values[:, :, : first + 1]
-    np.testing.assert_array_equal(written[0], written[1])  # nothing before the layer changes
+    left = open_store(out / "held.zarr")["resid_max"].isel(position=0).values.max(axis=-1).mean(axis=-1)  # [edit]
+    share = left[-1] / left[0]
+    assert share > 0.1
+    assert (claim.word, f"{share:.0%} of " in claim.took) == (NOT_TAKEN, True)
 
 
-def test_the_edit_is_a_dropped_mlp(tiny_config):
+def test_a_token_left_unrounded_sets_no_scale(rng):
+    x = rng.standard_normal((1, 5, 8)).astype(np.float32)
+    view = View(np.array([5]))
+    others = np.asarray(tensor_rounding(x[:, 1:], View(np.array([4]))))
+    x[0, 0, 3] = 1000
+    np.testing.assert_allclose(np.asarray(others_rounding(0)(x, view))[:, 1:], others, rtol=1e-5)
+
+
+def test_the_largest_dims_are_held_at_zero_and_controls_hold_others(tiny_config):
     study = Conditions(program("background/quantise"), tiny_config, {"grows": 1}, position=2, length=16, controls=3)
-    study.assert_same(study.of("removed")["the layer in which it grows"].edit, sinkjax.drop_mlp(2, layers=1))
+    held = study.of("held")
+    for count in (1, 2):
+        zero = sinkjax.edit("resid", "set", 0.0, queries=2, dims=[*range(count)])  # placeholders are in this order
+        study.assert_same(held[f"dims {count}"].edit, zero)
+    study.assert_same(study.of("dropped")["the layer in which it grows"].edit, sinkjax.drop_mlp(2, layers=1))
     study.assert_same(study.of("masked")["all layers"].edit, sinkjax.mask_key(2))
-    for sweep, made in (("removed", lambda position: sinkjax.drop_mlp(position, layers=1)), ("masked", sinkjax.mask_key)):
-        drawn = study.random(sweep)
-        assert len(drawn) == 3
-        for point in drawn:
-            (term,) = point.edit.terms
-            (position,) = term.queries if sweep == "removed" else term.keys
-            assert position != 2
-            study.assert_same(point.edit, made(position))
+    drawn = study.random("held")
+    assert len(drawn) == 3
+    for point in drawn:
+        (term,) = point.edit.terms
+        assert len({*term.dims}) == 2
+        assert min(term.dims) >= 10
