@@ -14,7 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.packaging.test_english import hits, texts  # noqa: E402
 from tests.packaging.test_imports import GRAPH  # noqa: E402
 
 PACKAGE = ROOT / "sinkjax"
@@ -63,8 +62,6 @@ def main() -> None:
     for folder in folders:
         print(f"{sum(size for path, size in sizes.items() if path.is_relative_to(folder)):7,}  {folder.relative_to(ROOT)}")
     print(f"\n{modules()}")
-    english = sum(len(hits(path.read_text(encoding="utf-8"))) for path in texts())
-    print(f"{english} sentences that may read as translated (tests/packaging/test_english.py)")
     print("\nStudies")
     for path, size in sizes.items():
         if path.is_relative_to(PACKAGE / "papers") and path.name != "__init__.py":

@@ -74,8 +74,13 @@ def fingerprint(params: Params) -> str:
     leaves = jax.tree.leaves(params)
     key = tuple(map(id, leaves))
     if key not in KNOWN:
-        with jax.ensure_compile_time_eval():
-            found = digest(*jax.tree.leaves(fingerprints(params)))
+        numbers = jax.tree.leaves(fingerprints(params))
+        if any(
+            isinstance(number, jax.core.Tracer) for number in numbers
+        ):  # inside jit; only there, for it compiles each constant
+            with jax.ensure_compile_time_eval():
+                numbers = jax.tree.leaves(fingerprints(params))
+        found = digest(*numbers)
         if not all(isinstance(leaf, jax.Array) for leaf in leaves):  # others may change in place
             return found
         KNOWN[key] = found
