@@ -47,7 +47,7 @@ def test_a_tensor_of_any_kind_is_its_numbers(tensor: torch.Tensor) -> None:
 
 
 def test_an_array_that_numpy_cannot_read_is_refused_with_its_reason() -> None:
-    for value, reason in ((torch.empty(3, device="meta"), "meta tensor"), ([torch.ones(2).bfloat16()] * 2, "BFloat16")):
+    for value, reason in ((torch.empty(3, device="meta"), "meta device"), ([torch.ones(2).bfloat16()] * 2, "BFloat16")):
         with pytest.raises(SinkjaxError, match=f"^x .*{reason}"):
             as_array("x", value)
 

@@ -27,7 +27,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def shown(model) -> Maps:
-    return sinkjax.show(model, PROMPT, sinkjax.mask_key(0).named('"masked" <i>'))
+    return sinkjax.show(model, PROMPT, sinkjax.mask_key(0).named('"masked" <i>'), length=64)
 
 
 def held(maps: Maps) -> dict:
@@ -36,7 +36,7 @@ def held(maps: Maps) -> dict:
 
 
 def test_the_maps_are_those_of_the_forward_pass_with_and_without_the_edit(model, shown):
-    tokens, lengths = sinkjax.encode(model, [PROMPT], bos="model", length=32)
+    tokens, lengths = sinkjax.encode(model, [PROMPT], bos="model", length=64)
     T = int(lengths[0])
     probe, data = sinkjax.Probe(attention=True, resid_max=True), held(shown)
     assert data["runs"] == ["no edit", 'with "masked" <i>']

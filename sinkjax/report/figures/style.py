@@ -187,5 +187,6 @@ def render(figure: Figure, kind: str) -> bytes:
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
+        _write_literally(figure)  # it may come from a study's own function
         figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
         return buffer.getvalue()
