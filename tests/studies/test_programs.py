@@ -200,10 +200,16 @@ def test_one_function_decides():
                 elif name in called:
                     called[name].add(module)
     assert called == {
-        "runs": {"sinkjax.config_files.programs"},
+        "runs": {"sinkjax.config_files.programs", "sinkjax.sweeps.functions"},  # the latter compiles a source to compare its code
         "programs.typed": {"sinkjax.cli.common", "sinkjax.studies.run"},
         "programs.execute": {"sinkjax.studies.registry"},
     }
+
+
+def test_comparing_a_function_with_its_source_executes_nothing():
+    tree = ast.parse(MODULES["sinkjax.sweeps.functions"].read_text(encoding="utf-8"))
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    assert calls & RUNS == {"compile"}
 
 
 def test_a_program_runs_if_its_path_is_typed_and_not_before(tmp_path, capsys):
