@@ -40,7 +40,7 @@ COMMAND = """
 import sys
 from sinkjax.cli.main import main
 from sinkjax.tasks import registry
-registry.train.__kwdefaults__["save_every"] = 0.0  # after each call
+registry.train.__wrapped__.__kwdefaults__["save_every"] = 0.0  # after each call
 sys.exit(main())
 """
 # The second process gets a signal just after both have agreed, at step 4, that none came: they end together after the next call.
