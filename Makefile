@@ -38,7 +38,9 @@ TORCH  := tests/analysis/test_tensors.py tests/edits/test_transformers.py
 # What Colab brings. The lowest versions are those for the oldest Python; NEWEST is the first Python of these that is here.
 COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 transformers==5.15.0
 OLDEST ?= python3.11
-NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
+# Those that pyenv keeps are found too, though its own python3.13 refuses where no version is chosen.
+NEWEST ?= $(shell for name in python3.13 $(wildcard ~/.pyenv/versions/3.13.*/bin/python) python3.12 $(wildcard ~/.pyenv/versions/3.12.*/bin/python); \
+  do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo gemma test newest rest all fast floors colab docs coverage mesh sizes check processes battery fuzz lint types format \

