@@ -24,10 +24,11 @@ plain   = $$(XLA_FLAGS="$(PLAIN)" JAX_PLATFORMS=cpu $(1)/python -c "import jax; 
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
 AS_IS    := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py \
   tests/checkpoints/test_gemma3.py
-PROOF    := tests/edits tests/sweeps tests/analysis tests/lab tests/papers/kiya tests/studies/test_run.py
+PROOF    := tests/edits tests/sweeps tests/analysis tests/papers/kiya $(patsubst %,tests/study/test_%.py,baseline contrasts figures \
+  measures own places traces took trained run)
 COMPUTES := tests/checkpoints tests/data tests/scripts tests/papers tests/tasks/trigger
 # Those with the longest files come first, and files are taken in this order, so that no process is left with one at the end.
-LONG     := tests/train tests/studies tests/transformer tests/sweeps tests/edits
+LONG     := tests/train tests/study tests/transformer tests/sweeps tests/edits
 OTHERS   := $(filter-out $(LONG) $(COMPUTES) tests/conftest.py,$(wildcard tests/[a-z]*))
 # A worker that crashes ends the run: xdist would begin another one, and has been seen to wait for ever.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
-from sinkjax import lab
+from sinkjax import study as vocabulary
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import KEYS, SCALING_KEYS
 from sinkjax.checkpoints.gguf_family import ABSENT
@@ -31,12 +31,12 @@ from sinkjax.checkpoints.settings import OnModel
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits.site import SITES
-from sinkjax.lab.settings import OnText, Trains
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
-from sinkjax.studies.choice import choose
-from sinkjax.studies.config import All, AllTrained, Series
-from sinkjax.studies.registry import declared, find
+from sinkjax.study.choice import choose
+from sinkjax.study.config import All, AllTrained, Series
+from sinkjax.study.registry import declared, find
+from sinkjax.study.settings import OnText, Trains
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"
@@ -234,19 +234,18 @@ def gguf_keys() -> str:
 
 
 def words() -> str:
-    """What `sinkjax.lab` exports, by the module that has it."""
+    """What `sinkjax.study` exports, by the module that has it."""
     found = []
-    for name, value in vars(lab).items():
-        if name.startswith("_") or inspect.ismodule(value):
-            continue
+    for name in vocabulary.__all__:
+        value = getattr(vocabulary, name)
         if inspect.isfunction(value):
             named = ", ".join(inspect.signature(value).parameters)
             module, arguments = value.__module__, f"`{named}`" if named else ""
         else:
             module, arguments = getattr(value, "__module__", "") or "", ""
-        kind = module.rpartition(".")[2] if module.startswith("sinkjax.lab") else "constants"
+        kind = module.rpartition(".")[2] if module.startswith("sinkjax.study") else "constants"
         found.append((f"`{name}`", kind, arguments, _first(value) if callable(value) else ""))
-    members = inspect.getmembers_static(lab.Lab, lambda value: inspect.isfunction(value) or isinstance(value, property))
+    members = inspect.getmembers_static(vocabulary.Lab, lambda value: inspect.isfunction(value) or isinstance(value, property))
     for name, value in members:
         if not name.startswith("_") and name not in OF_RUNS:
             named = ", ".join([*inspect.signature(value).parameters][1:]) if inspect.isfunction(value) else ""

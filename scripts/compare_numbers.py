@@ -20,8 +20,8 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import rebuild, run
-from sinkjax.studies.registry import find, studies, trains
+from sinkjax.study import rebuild, run
+from sinkjax.study.registry import find, studies, trains
 
 TABLES = ("summary.csv", "claims.csv")
 RESAMPLES = 200  # of a bootstrap, in place of the thousands of a real run

@@ -24,7 +24,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.config_files.files import user_place, write
 from sinkjax.papers.kiya._alone import HALF, compared
 from sinkjax.report.figures.style import COLOURS, MARKERS, render, styled
-from sinkjax.studies.folder import open_store, store_path
+from sinkjax.study.folder import open_store, store_path
 
 if TYPE_CHECKING:
     import xarray

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import rebuild
-from sinkjax.studies.choice import choose
+from sinkjax.study import rebuild
+from sinkjax.study.choice import choose
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DPI = 72  # of figures 9 inches wide

@@ -26,12 +26,12 @@ import sinkjax
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import user_place, write
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.work import TEXT, Batch
 from sinkjax.papers.kiya.predictions import HALF, SHARE, predict, predictions
-from sinkjax.studies.choice import by_name, choose, claim
-from sinkjax.studies.folder import SUMMARY, RunValues, open_store, store_path
-from sinkjax.studies.inputs import prompts
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.choice import by_name, choose, claim
+from sinkjax.study.folder import SUMMARY, RunValues, open_store, store_path
+from sinkjax.study.inputs import prompts
+from sinkjax.study.work import TEXT, Batch
 from sinkjax.sweeps.computation import prompts_identity
 
 STUDY = "kiya/predictions"

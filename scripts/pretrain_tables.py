@@ -29,14 +29,14 @@ from named import DATA, DOCS
 from sinkjax.analysis import intervals
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._outcomes import by_shares
 from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.section import Section
-from sinkjax.studies.assemble import assemble
-from sinkjax.studies.choice import choose
-from sinkjax.studies.rebuild import section_of
-from sinkjax.studies.registry import documented, find
+from sinkjax.study.assemble import assemble
+from sinkjax.study.choice import choose
+from sinkjax.study.rebuild import section_of
+from sinkjax.study.registry import documented, find
+from sinkjax.study.trained import specs
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
 

@@ -43,7 +43,7 @@ from sinkjax.cli.main import main as command_line
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.report.markdown import table as markdown
-from sinkjax.studies.choice import choose
+from sinkjax.study.choice import choose
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTED = "configs/queue/protocol-0.4.yaml"

@@ -48,7 +48,7 @@ SUITES = {
     "robustness/test_signals.py": "SIGINT and SIGTERM: 210 in a sweep and a training, and where they hit",
     "sweeps/test_kill.py": "sweeps killed 42 times while they write and 47 times while the store is made",
     "train/test_kill.py": "trainings of three kinds, each killed at least 40 times",
-    "studies/test_kill.py": "a study killed 44 times",
+    "study/test_kill.py": "a study killed 44 times",
 }
 
 
@@ -118,7 +118,7 @@ def flips(count: int, seed: int) -> str:
     import numpy as np
 
     import sinkjax
-    from sinkjax.studies.folder import open_store
+    from sinkjax.study.folder import open_store
     from sinkjax.tasks import load_runs, registry, train
 
     def of_training(folder: Path) -> object:

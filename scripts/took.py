@@ -22,15 +22,15 @@ import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
-from sinkjax.lab.measures import Measure, probe_of, read_measure
-from sinkjax.lab.numbers import CONTROLS, Stored
-from sinkjax.lab.parts import Part, parts
-from sinkjax.lab.places import Case
-from sinkjax.lab.took import Check
-from sinkjax.lab.work import Batch, Point, Sweep
-from sinkjax.studies.choice import by_name
-from sinkjax.studies.inputs import prompts
-from sinkjax.studies.registry import program
+from sinkjax.study.choice import by_name
+from sinkjax.study.inputs import prompts
+from sinkjax.study.measures import Measure, probe_of, read_measure
+from sinkjax.study.numbers import CONTROLS, Stored
+from sinkjax.study.parts import Part, parts
+from sinkjax.study.places import Case
+from sinkjax.study.registry import program
+from sinkjax.study.took import Check
+from sinkjax.study.work import Batch, Point, Sweep
 
 TABLE = DOCS / DATA / "took.csv"
 COLUMNS = ("study", "model", "bos", "text", "claim", "holds", "took")

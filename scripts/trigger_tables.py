@@ -17,8 +17,8 @@ from named import DATA, DOCS
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.studies import rebuild, suite
-from sinkjax.studies.choice import choose
+from sinkjax.study import rebuild, suite
+from sinkjax.study.choice import choose
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from sinkjax.report.figures.explained import draw_attribution as draw_attribution
     from sinkjax.report.figures.explained import draw_parts as draw_parts
     from sinkjax.showing import show as show
-    from sinkjax.studies.run import run as run
+    from sinkjax.study.run import run as run
     from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.eviction import Streaming as Streaming
@@ -132,7 +132,7 @@ _HOME = {
     "sinkjax.probes.record": ("Record", "to_dataset"),
     "sinkjax.report.figures.explained": ("draw_attribution", "draw_parts"),
     "sinkjax.showing": ("show",),
-    "sinkjax.studies.run": ("run",),
+    "sinkjax.study.run": ("run",),
     "sinkjax.explain.head_types": ("head_types",),
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),

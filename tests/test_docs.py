@@ -16,7 +16,7 @@ from sinkjax.cli.verbs import VERBS
 from sinkjax.edits.site import Site
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probes.statistics import BUILT_IN
-from sinkjax.studies.registry import declared
+from sinkjax.study.registry import declared
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

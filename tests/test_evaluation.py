@@ -23,7 +23,7 @@ from tests.model import oracle
 from tests.model.prose import PASSAGES
 from tests.model.test_quantisation import steps_of
 from tests.model.variants import draw
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 from tests.transformer.test_families_edited import BLOCKS
 
 IDS = np.random.default_rng(0).integers(23, size=(3, 40))

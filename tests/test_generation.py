@@ -15,7 +15,7 @@ import sinkjax
 from sinkjax import generation
 from sinkjax.errors import SinkjaxError
 from sinkjax.transformer import cached
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 
 PROMPT = [5, 9, 40, 7, 33, 21]
 NEW = 5

@@ -22,12 +22,12 @@ from sinkjax.report.page import page
 from sinkjax.viewing.maps import KeptMaps
 from tests.packaging.test_imports import MODULES
 from tests.report.test_page import section
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 
 __all__ = ["section"]
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS, STORES, ARCHIVES = "tests.studies.test_programs", "tests.robustness.test_stores", "tests.config_files.test_archives"
+PROGRAMS, STORES, ARCHIVES = "tests.study.test_programs", "tests.robustness.test_stores", "tests.config_files.test_archives"
 HOSTILE, SERVER, HERE = "tests.robustness.test_hostile", "tests.explorer.test_server", "tests.test_security"
 # A point of the page, by its first words -> (module, test)
 BEHIND = {

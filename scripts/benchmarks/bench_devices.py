@@ -17,11 +17,11 @@ from measured import Number, as_number
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
-from sinkjax.lab.parts import specs
 from sinkjax.report.markdown import table as markdown
 from sinkjax.runtime.hardware import Hardware
-from sinkjax.studies.choice import choose
-from sinkjax.studies.registry import find
+from sinkjax.study.choice import choose
+from sinkjax.study.parts import specs
+from sinkjax.study.registry import find
 from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved
 from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.sharing import origins, worth

@@ -345,8 +345,8 @@ def study_run(quick: bool) -> Found:
     import sinkjax
     from sinkjax.config_files import documents
     from sinkjax.runtime.backend import start_jax
-    from sinkjax.studies.choice import choose
-    from sinkjax.studies.run import carry_out
+    from sinkjax.study.choice import choose
+    from sinkjax.study.run import carry_out
 
     start_jax("auto", "bfloat16")
     loading = 0.0

@@ -26,9 +26,9 @@ from bench_peers.worker import ROOT
 from measured import Number, as_number
 
 from sinkjax.report.markdown import table as markdown
-from sinkjax.studies.choice import choose
-from sinkjax.studies.plan import block_seconds, study_bytes
-from sinkjax.studies.run import work
+from sinkjax.study.choice import choose
+from sinkjax.study.plan import block_seconds, study_bytes
+from sinkjax.study.run import work
 
 KEPT = ROOT / ".cache" / "bench_studies"
 NAMES = {"smollm2-135m": "SmolLM2", "gemma3-270m": "Gemma 3 270M", "mini-softmax": "mini-softmax"}

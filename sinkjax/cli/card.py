@@ -159,7 +159,7 @@ def size(options: CardOptions) -> tuple[int, int]:
 def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
     """Return the time of a card without and with --cost, at the rate of a block that is timed here."""
     from sinkjax.cards.plan import flops
-    from sinkjax.studies.plan import block_rate
+    from sinkjax.study.plan import block_rate
 
     prompts, length = size(options)
     length = min(length, config.context)

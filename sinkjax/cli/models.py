@@ -13,7 +13,7 @@ from sinkjax.cli.options import DefaultModel, read
 from sinkjax.config_files.files import write_new
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.backend import start_jax
-from sinkjax.studies.registry import LIST, STARTER, source, studies
+from sinkjax.study.registry import LIST, STARTER, source, studies
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.folding import folded
-from sinkjax.studies.choice import Chosen, as_series, by_name
-from sinkjax.studies.registry import SERIES
+from sinkjax.study.choice import Chosen, as_series, by_name
+from sinkjax.study.registry import SERIES
 
 C = TypeVar("C")
 
@@ -56,8 +56,8 @@ def plan(arguments: Sequence[str]) -> None:
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.runtime.hardware import PLATFORMS, Hardware
-    from sinkjax.studies import run, series, suite
-    from sinkjax.studies.plan import show_parts
+    from sinkjax.study import run, series, suite
+    from sinkjax.study.plan import show_parts
 
     one_of("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
     axes, memory = asked_axes(options), memory_bytes(options.memory)

@@ -17,8 +17,8 @@ from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.progress import say
-from sinkjax.studies.choice import STORE_SUFFIX, choose
-from sinkjax.studies.registry import SERIES
+from sinkjax.study.choice import STORE_SUFFIX, choose
+from sinkjax.study.registry import SERIES
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _rebuild(results: Place, study: str | None) -> None:
         return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.studies import folder, rebuild, series, suite
+    from sinkjax.study import folder, rebuild, series, suite
 
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
@@ -66,7 +66,7 @@ def _rebuild(results: Place, study: str | None) -> None:
 
 def _show_kept(results: Place, error: NotTyped) -> None:
     """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
-    from sinkjax.studies.folder import PAGE, rebuild_kept
+    from sinkjax.study.folder import PAGE, rebuild_kept
 
     folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
     found = rebuild_kept(folder)
@@ -86,7 +86,7 @@ def _there(path: str) -> Place:
 
 
 def _compare(first: Place, second: Place) -> None:
-    from sinkjax.studies import compare, folder
+    from sinkjax.study import compare, folder
 
     found, place = compare.carry_out(first, second)
     terminal(found)

@@ -32,8 +32,8 @@ from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.studies.choice import as_series
-from sinkjax.studies.registry import SERIES, trains
+from sinkjax.study.choice import as_series
+from sinkjax.study.registry import SERIES, trains
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Report
@@ -89,7 +89,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.runtime import processes
     from sinkjax.runtime.hardware import is_joined, make_mesh
-    from sinkjax.studies import folder, run, series, suite
+    from sinkjax.study import folder, run, series, suite
 
     axes = asked_axes(options)
     mesh = make_mesh(axes) if axes else None

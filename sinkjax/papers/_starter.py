@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sinkjax import add_logit
-from sinkjax.lab import *
+from sinkjax.study import *
 
 LOWERED = "it lowers exactly these logits"  # so the edit is its own check
 

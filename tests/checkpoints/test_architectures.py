@@ -17,10 +17,10 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.rotary import Llama3Scaling
 from sinkjax.runtime.hardware import Hardware
-from sinkjax.studies import run
-from sinkjax.studies.choice import Chosen
-from sinkjax.studies.registry import find
-from tests.studies.tiny import study, write_model, write_text
+from sinkjax.study import run
+from sinkjax.study.choice import Chosen
+from sinkjax.study.registry import find
+from tests.study.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9
 PARAMETERS = {
@@ -98,7 +98,7 @@ def test_a_device_that_is_too_small_is_refused(platform):
 
 
 def test_the_command_line_plans_and_lists_them(capsys, monkeypatch):
-    monkeypatch.setattr("sinkjax.studies.plan.block_rate", lambda *args: 1e12)
+    monkeypatch.setattr("sinkjax.study.plan.block_rate", lambda *args: 1e12)
     monkeypatch.setenv("COLUMNS", "160")
     assert cli.main(["plan", "kiya/mask", "--model", "llama-3.2-3b", "--dtype", "bfloat16", "--platform", "tpu-v5e"]) == 0
     shown = capsys.readouterr().out

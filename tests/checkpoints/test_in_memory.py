@@ -19,7 +19,7 @@ from sinkjax.errors import SinkjaxError
 from tests.checkpoints import files
 from tests.model import families as small
 from tests.model import reference
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 
 TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, (1, 11))
 # Tensors as they are; parts of one tensor, inputs first; norms around; experts in one tensor in memory, or in files too.

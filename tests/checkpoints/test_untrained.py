@@ -18,7 +18,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.norms import DynamicTanh, LayerNorm, OffsetLayerNorm, OffsetRMSNorm, RMSNorm, SingleScaleRMSNorm
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 import sinkjax
 from sinkjax.cli import main as cli
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 
 TEXT = "the key and the lock of it, and half past two"
 

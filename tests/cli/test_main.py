@@ -21,11 +21,11 @@ from sinkjax.report.answer import answer
 from sinkjax.runtime import backend
 from sinkjax.runtime.interruption import Interrupted
 from sinkjax.runtime.progress import duration
-from sinkjax.studies import rebuild
-from sinkjax.studies.choice import choose
+from sinkjax.study import rebuild
+from sinkjax.study.choice import choose
 from sinkjax.transformer import implementations
 from tests.checkpoints.test_native import drawn
-from tests.studies.tiny import write_both, write_model
+from tests.study.tiny import write_both, write_model
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf"}
 SWEEP = """

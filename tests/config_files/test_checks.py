@@ -7,7 +7,7 @@ import pytest
 from sinkjax.config_files.checks import LARGEST, MOST
 from sinkjax.data.config import Corpus
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import find
+from sinkjax.study.registry import find
 from sinkjax.tasks.trigger.config import TriggerTraining
 
 Mask = find("kiya/mask").settings

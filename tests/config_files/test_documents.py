@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.choice import Chosen, choose, read
-from sinkjax.studies.registry import find
-from sinkjax.studies.sweep_file import Settings as Listed
+from sinkjax.study.choice import Chosen, choose, read
+from sinkjax.study.registry import find
+from sinkjax.study.sweep_file import Settings as Listed
 from sinkjax.tasks.language_model.config import Pretrain
 
 Mask = find("kiya/mask").settings

@@ -23,7 +23,7 @@ from sinkjax.explorer import compute
 from sinkjax.explorer.compute import WORDS, Workbench
 from sinkjax.explorer.saving import codes, save
 from sinkjax.explorer.state import KINDS, State, edits_of
-from tests.studies.tiny import write_model
+from tests.study.tiny import write_model
 
 TEXT = "They sent for Ness at half past two to bring the doctor over."
 PLAIN = State(prompt=TEXT, bos="model", layer=1)

@@ -16,7 +16,7 @@ from sinkjax.edits.edit_list import read_edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.code import prompt_line, python, sweep_config
 from sinkjax.explorer.state import KINDS, State, arguments, edits_of, read_state, write_state
-from sinkjax.studies import choice
+from sinkjax.study import choice
 
 MODEL = {"model": "mini-softmax", "dtype": "float32"}
 

@@ -87,7 +87,7 @@ def test_modules_keep_to_what_the_library_may_use():
 def test_modules_import_slow_libraries_only_where_they_need_them():
     found = offenders(lambda path: under(set().union(*map(imported, at_import(parse(path)))), LAZY), LIBRARY)
     # Results of these are datasets of xarray.
-    labelled = ("sinkjax/analysis/frame.py", "sinkjax/explain/", "sinkjax/lab/", "sinkjax/papers/", "sinkjax/sweeps/")
+    labelled = ("sinkjax/analysis/frame.py", "sinkjax/explain/", "sinkjax/study/", "sinkjax/papers/", "sinkjax/sweeps/")
     assert {path: names for path, names in found.items() if not (path.startswith(labelled) and names == {"xarray"})} == {}
 
 
@@ -104,7 +104,7 @@ def test_modules_that_say_so_import_no_jax():
         "import importlib, sys\nfor name in sys.argv[1:]:\n importlib.import_module(name)\n assert 'jax' not in sys.modules, name"
     )
     done = subprocess.run([sys.executable, "-c", script, *modules], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "sinkjax.studies.registry" in modules
+    assert "sinkjax.study.registry" in modules
     assert done.returncode == 0, done.stderr
 
 
@@ -143,7 +143,7 @@ def test_types_are_strict_where_public_names_are():
     overrides = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]["overrides"]
     (strict,) = (entry["module"] for entry in overrides if entry.get("disallow_any_generics"))
     given_on = {function.__module__ for name in sinkjax.metrics.__all__ if callable(function := getattr(sinkjax.metrics, name))}
-    studies = {"sinkjax.lab.*", "sinkjax.papers.*"}
+    studies = {"sinkjax.study.*", "sinkjax.papers.*"}
     assert strict == sorted({*sinkjax._HOME, *sinkjax._SUBMODULES.values()} | given_on | studies)
 
 

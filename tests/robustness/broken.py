@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.studies.choice import choose
+from sinkjax.study.choice import choose
 from tests.checkpoints import files as sound
-from tests.studies.tiny import write_model, write_text
+from tests.study.tiny import write_model, write_text
 
 SWEEP = "experiment: sweep\nmodel: {model}\ntext: {text}\nprompts: 3\nlength: 12\nedits:\n"
 # What a list of edits holds in place of something sound.

@@ -107,8 +107,8 @@ def names(home: Path) -> dict[str, Any]:
     from sinkjax.model import params
     from sinkjax.model.config import Config, RMSNorm
     from sinkjax.model.rotary import Rope
-    from sinkjax.studies.registry import find
-    from sinkjax.studies.run import run
+    from sinkjax.study.registry import find
+    from sinkjax.study.run import run
     from sinkjax.tasks import load_runs, train
     from sinkjax.tasks.language_model.config import Pretrain
     from sinkjax.tasks.trigger.config import TriggerTraining

@@ -150,7 +150,7 @@ def change_gguf(rng: random.Random, data: bytes) -> bytes:
 def read_document(path: Path) -> None:
     """A YAML file as a study, or a sweep with its edits, or a training."""
     from sinkjax.edits.edit_list import read_edits
-    from sinkjax.studies import choice
+    from sinkjax.study import choice
     from sinkjax.tasks import registry as trainings
 
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -221,7 +221,7 @@ def config_seeds() -> list[bytes]:
 
 
 def tokenizer_seeds() -> list[bytes]:
-    from tests.studies.tiny import write_model
+    from tests.study.tiny import write_model
 
     with tempfile.TemporaryDirectory() as folder:
         bytes_level = (write_model(Path(folder) / "model") / "tokenizer.json").read_bytes()

@@ -21,7 +21,7 @@ from sinkjax.tasks import load_runs, train
 from sinkjax.train import checkpoint
 from sinkjax.train.log import Log
 from tests.robustness.disk import Disk
-from tests.studies.tiny import write_both
+from tests.study.tiny import write_both
 from tests.train import linear
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,8 @@ from sinkjax.cli.main import main
 from sinkjax.data.corpora import passages
 from sinkjax.errors import unknown
 from sinkjax.explorer.state import read_state
-from sinkjax.studies.registry import open_own
-from tests.studies.tiny import write_model
+from sinkjax.study.registry import open_own
+from tests.study.tiny import write_model
 
 SECONDS = 5.0  # of processor time
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.studies.tiny import write_both
+from tests.study.tiny import write_both
 
 ROOT = Path(__file__).parents[2]
 # For every line on its input, the sweep into the store that the line names; it answers with the calls that it computed.

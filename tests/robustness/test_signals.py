@@ -19,7 +19,7 @@ from sinkjax.cli.verbs import VERBS
 from sinkjax.runtime import interruption
 from sinkjax.runtime.interruption import Interrupted, check, handled, held
 from sinkjax.runtime.progress import bar
-from tests.studies.tiny import write_both
+from tests.study.tiny import write_both
 
 ROOT = Path(__file__).parents[2]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}

@@ -20,8 +20,8 @@ from numcodecs.checksum32 import CRC32C
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.cli import main as cli
-from sinkjax.studies.calculation import holds, write_whole
-from sinkjax.studies.folder import open_store
+from sinkjax.study.calculation import holds, write_whole
+from sinkjax.study.folder import open_store
 from sinkjax.sweeps.header import HEADER, sealed
 from sinkjax.sweeps.schedule import Chunk
 from sinkjax.sweeps.store import Store

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sinkjax.config_files.files import shipped
-from sinkjax.studies import run
-from sinkjax.studies.choice import choose
+from sinkjax.study import run
+from sinkjax.study.choice import choose
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "gallery.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.config_files import documents
-from sinkjax.studies.choice import choose
+from sinkjax.study.choice import choose
 from sinkjax.train.log import LOG
 from tests.papers.pretrain.logs import curve, log
 

@@ -12,9 +12,9 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.evidence import Judgement
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
-from sinkjax.lab.trained import alone
 from sinkjax.report.section import Section
-from sinkjax.studies.registry import studies
+from sinkjax.study.registry import studies
+from sinkjax.study.trained import alone
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "trigger_tables.py"

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sinkjax import Capture, Probe, Site, Statistic
 from sinkjax.analysis import activations, metrics
 from sinkjax.analysis.estimates import three_digits
-from sinkjax.lab import Measure, Premise, Sweep, percentage
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.numbers import Numbers
+from sinkjax.study import Measure, Premise, Sweep, percentage
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.numbers import Numbers
 
 if TYPE_CHECKING:
     import xarray

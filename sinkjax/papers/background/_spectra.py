@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from sinkjax import Probe, Site, Statistic
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.summary import Row
-from sinkjax.lab import Measure, Sweep, Where
-from sinkjax.lab.claims import Rows
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.premises import Test
 from sinkjax.papers.background._massive import real
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
+from sinkjax.study import Measure, Sweep, Where
+from sinkjax.study.claims import Rows
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.premises import Test
 
 if TYPE_CHECKING:
     import jax

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from sinkjax import Edit, compose, edit
 from sinkjax.analysis import intervals
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.measures import typical_activation
-from sinkjax.lab.numbers import Stored
 from sinkjax.report.figures import grid
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.measures import typical_activation
+from sinkjax.study.numbers import Stored
 
 EARLY, BOTH, REST = 2, "both blocks", "the rest"  # number of early blocks; the sender that combines them
 COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from sinkjax import Edit, drop_mlp, edit
-from sinkjax.lab import *
 from sinkjax.papers.background._spectra import (
     anisotropy,
     bounded_below,
@@ -22,6 +21,7 @@ from sinkjax.papers.background._spectra import (
     mixing,
     sinks_of,
 )
+from sinkjax.study import *
 
 
 @dataclass(frozen=True, kw_only=True)

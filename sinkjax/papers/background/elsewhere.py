@@ -20,15 +20,15 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.measures import in_layers
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.parts import without_replacement
 from sinkjax.papers.background._massive import massive, massive_prompts
 from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.measures import in_layers
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.parts import without_replacement
 
 if TYPE_CHECKING:
     import xarray

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sinkjax import Capture, Edit, Probe, Site, edit, forward
 from sinkjax.analysis import intervals, metrics
 from sinkjax.checkpoints.model import Model
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.numbers import Numbers
-from sinkjax.lab.work import Batch, Calculation
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.work import Batch, Calculation
 
 KINDS = ("no-op", "broadcast", "neither")
 WAYS = ("zero", "mean", "shuffled", "diagonal", "spread")

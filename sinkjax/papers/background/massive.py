@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from sinkjax import Capture, Edit, Probe, Site, compose, edit
 from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import refuse
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.measures import largest_elsewhere
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.premises import without_bos
 from sinkjax.papers.background._massive import RANKS, STATES, massive, massive_prompts
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.measures import largest_elsewhere
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.premises import without_bos
 
 SPARED = 10  # largest dims that no control sets
 

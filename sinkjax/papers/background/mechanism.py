@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit, edit_weights, forward
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.probes.statistics import column_sums
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.measures import in_layers, layer_index
 
 if TYPE_CHECKING:
     import jax

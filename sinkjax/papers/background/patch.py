@@ -15,8 +15,8 @@ import numpy as np
 from sinkjax import Edit, compose, edit, mask_key
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.figures import heatmap
+from sinkjax.study import *
+from sinkjax.study.figures import heatmap
 
 SITES = ("resid", "attn_out", "mlp_out", "key", "value")  # keys before the rotation, the stream after its layer
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, Site, Statistic, drop_mlp, edit, mask_key
 from sinkjax.config_files.checks import refuse
-from sinkjax.lab import *
-from sinkjax.lab.measures import in_layers, layer_index
 from sinkjax.papers.background._massive import real
 from sinkjax.papers.background.massive import SPARED, by_size, stream_at
+from sinkjax.study import *
+from sinkjax.study.measures import in_layers, layer_index
 
 if TYPE_CHECKING:
     import jax

@@ -17,12 +17,12 @@ from sinkjax import Edit, edit
 from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import MIN_QUERIES, RECEIVED, in_layers, layer_index
-from sinkjax.lab.took import Check
 from sinkjax.papers.background import _massive as massive
 from sinkjax.papers.background.massive import SPARED, set_dims, stream_at
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.measures import MIN_QUERIES, RECEIVED, in_layers, layer_index
+from sinkjax.study.took import Check
 
 if TYPE_CHECKING:
     import xarray

@@ -20,14 +20,14 @@ from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import among
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.measures import read_measure
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.measures import read_measure
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.work import Batch, Calculation
 
 if TYPE_CHECKING:
     from sinkjax.analysis.intervals import Interval

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, Site, Statistic, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import in_layers, layer_index, typical_activation
-from sinkjax.lab.work import Inputs
 from sinkjax.papers.background._massive import largest_dim
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.measures import in_layers, layer_index, typical_activation
+from sinkjax.study.work import Inputs
 
 if TYPE_CHECKING:
     import jax

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.emergence._series import DROPPED, MASKED
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.figures.style import MOST_COLUMNS
 from sinkjax.report.section import Drawing
+from sinkjax.study.numbers import Stored
+from sinkjax.study.work import NO_EDIT
 
 ROW = "softmax"  # the training, its folder and its store
 MEASURES = {  # variable of the store -> its description, with the unit

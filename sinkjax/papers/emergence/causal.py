@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sinkjax.lab import Lab
-from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.emergence._onsets import ROW, checkpoints, onsets, order, over_steps, timeline
 from sinkjax.papers.emergence._series import Kept, measure, training
+from sinkjax.study import Lab
+from sinkjax.study.work import TrainingSpec
 from sinkjax.tasks.language_model.task import PretrainTask
 
 

@@ -14,14 +14,14 @@ from sinkjax import Probe
 from sinkjax.analysis.estimates import constant
 from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Contrast, Measure, Place
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.measures import in_layers, layer_index
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
+from sinkjax.study import Contrast, Measure, Place
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.measures import in_layers, layer_index
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.work import Batch, Calculation
 
 BLOCK = 16  # prompts whose keys are computed at a time
 COSINES = (-1.0, 1.0)

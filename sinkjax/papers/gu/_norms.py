@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import Probe
-from sinkjax.lab import Measure, Place
-from sinkjax.lab.measures import in_layers, layer_index
+from sinkjax.study import Measure, Place
+from sinkjax.study.measures import in_layers, layer_index
 
 if TYPE_CHECKING:
     import xarray

@@ -16,21 +16,21 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent, constant
 from sinkjax.analysis.summary import Row, own_rows
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.premises import Test, kind_of_positions
-from sinkjax.lab.work import Calculation
 from sinkjax.model.config import NoPosition
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.premises import Test, kind_of_positions
+from sinkjax.study.work import Calculation
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
-    from sinkjax.lab import OnText
-    from sinkjax.lab.work import Batch
     from sinkjax.model.config import Config
     from sinkjax.model.params import Params
+    from sinkjax.study import OnText
+    from sinkjax.study.work import Batch
 
 BLOCK = 2  # prompts whose attention maps of all layers are in memory at a time
 HEADS = ("prompt", "layer", "head")

@@ -7,9 +7,6 @@ from functools import partial
 from typing import Literal
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.premises import keys_without_norm, without_bos
-from sinkjax.lab.work import Calculation, Inputs
 from sinkjax.papers.gu._angles import (
     KEY_VARIABLES,
     first_cosine,
@@ -19,6 +16,9 @@ from sinkjax.papers.gu._angles import (
     score_gap,
     shared_energy,
 )
+from sinkjax.study import *
+from sinkjax.study.premises import keys_without_norm, without_bos
+from sinkjax.study.work import Calculation, Inputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sinkjax.lab import *
-from sinkjax.lab.premises import keys_without_norm
 from sinkjax.papers.gu._norms import Vectors, first_norm, largest_norm_ratio, norm_ratio, other_norm
+from sinkjax.study import *
+from sinkjax.study.premises import keys_without_norm
 
 KINDS: tuple[Vectors, ...] = ("hidden states", "queries", "keys", "values")
 

@@ -17,12 +17,12 @@ from sinkjax import Edit, compose, edit, set_positions
 from sinkjax.analysis.estimates import Absent
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import strongest_other_sink
-from sinkjax.lab.numbers import Deferred, Numbers, Stored
-from sinkjax.lab.premises import kind_of_positions, positions_are, without_bos
 from sinkjax.model.positions import AddedPosition
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.measures import strongest_other_sink
+from sinkjax.study.numbers import Deferred, Numbers, Stored
+from sinkjax.study.premises import kind_of_positions, positions_are, without_bos
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sinkjax.lab import Lab, Sinks
-from sinkjax.lab.work import Inputs
 from sinkjax.papers.gu._repeated import BOUND_VARIABLES, at_most, by_length, repeated_tokens, with_bound
+from sinkjax.study import Lab, Sinks
+from sinkjax.study.work import Inputs
 
 EXACT = 1e-12  # rounding of the closed form, in float64
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.lab import *
-from sinkjax.lab.figures import wrapped
-from sinkjax.lab.measures import strongest_other_sink
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.premises import positions_are, without_bos
 from sinkjax.papers.gu._norms import largest_norm_ratio
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.figures import wrapped
+from sinkjax.study.measures import strongest_other_sink
+from sinkjax.study.numbers import Stored
+from sinkjax.study.premises import positions_are, without_bos
 
 
 @dataclass(frozen=True, kw_only=True)

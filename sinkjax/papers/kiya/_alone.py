@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.lab.work import Batch
+    from sinkjax.study.work import Batch
 
 VARIABLES = (
     "cosine", "first_largest", "first_score", "largest", "other_largest", "other_score", "received", "score", "special",

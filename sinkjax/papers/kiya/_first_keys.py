@@ -15,20 +15,20 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import OnText
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.settings import own_bos
-from sinkjax.lab.work import Calculation
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.report.figures import grid
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
+from sinkjax.study import OnText
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.settings import own_bos
+from sinkjax.study.work import Calculation
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
-    from sinkjax.lab.work import Batch
+    from sinkjax.study.work import Batch
 
 BOS, MEAN = "BOS", "mean of the others"
 

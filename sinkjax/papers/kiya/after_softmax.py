@@ -15,9 +15,9 @@ import numpy as np
 
 from sinkjax import Edit, Probe, Site, Statistic, edit
 from sinkjax.config_files.checks import positions
-from sinkjax.lab import *
-from sinkjax.lab.measures import later_sink_rate
-from sinkjax.lab.premises import same
+from sinkjax.study import *
+from sinkjax.study.measures import later_sink_rate
+from sinkjax.study.premises import same
 
 if TYPE_CHECKING:
     from sinkjax.probes.statistics import PairView

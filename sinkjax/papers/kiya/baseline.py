@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
-from sinkjax.lab import *
-from sinkjax.lab.measures import largest, largest_elsewhere, strongest_other_sink
-from sinkjax.lab.premises import below
 from sinkjax.papers.background._massive import STAGE_RATIO, stages
+from sinkjax.study import *
+from sinkjax.study.measures import largest, largest_elsewhere, strongest_other_sink
+from sinkjax.study.premises import below
 
 if TYPE_CHECKING:
     import xarray

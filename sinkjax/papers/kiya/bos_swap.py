@@ -13,10 +13,10 @@ import numpy as np
 
 from sinkjax import Edit, swap_embeddings
 from sinkjax.config_files.checks import among, positions
-from sinkjax.lab import *
-from sinkjax.lab.measures import typical_activation
-from sinkjax.lab.numbers import Numbers
-from sinkjax.lab.premises import CHAT
+from sinkjax.study import *
+from sinkjax.study.measures import typical_activation
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.premises import CHAT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sinkjax.lab import Lab
 from sinkjax.papers.kiya._first_keys import (
     NORM_VARIABLES,
     Averaged,
@@ -18,6 +17,7 @@ from sinkjax.papers.kiya._first_keys import (
     key_norms,
     vocabulary,
 )
+from sinkjax.study import Lab
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,6 @@ from numpy.typing import NDArray
 from sinkjax import Edit, add_logit, attend_self, edit, mask_key, swap_embeddings
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
-from sinkjax.lab import *
-from sinkjax.lab.measures import strongest_other_sink
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.views import TOKENS, drawn_layers, map_data, maps_probe
 from sinkjax.papers.kiya._first_keys import (
     BOS,
     MEAN,
@@ -36,6 +32,10 @@ from sinkjax.papers.kiya._first_keys import (
 from sinkjax.report.figures import activations as activation_maps
 from sinkjax.report.figures import attention
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.measures import strongest_other_sink
+from sinkjax.study.numbers import Stored
+from sinkjax.study.views import TOKENS, drawn_layers, map_data, maps_probe
 
 COUNT_FROM = 1  # the paper's first layer is layer 1
 SIZE, DIRECTION = {BOS: 26.155, MEAN: 100.611}, {BOS: 0.521, MEAN: 0.010}  # section 3: norms, and cosines with the mean query

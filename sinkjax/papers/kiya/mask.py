@@ -14,15 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from sinkjax import Edit, add_logit, edit, mask_key
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited, finite
-from sinkjax.lab.figures import LAYERS, drawable
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.places import Head
-from sinkjax.lab.premises import below, unchanged
-from sinkjax.lab.work import Point
 from sinkjax.report.figures import grid
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited, finite
+from sinkjax.study.figures import LAYERS, drawable
+from sinkjax.study.numbers import Stored
+from sinkjax.study.places import Head
+from sinkjax.study.premises import below, unchanged
+from sinkjax.study.work import Point
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,15 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.edits import hide_behind
-from sinkjax.lab.measures import later_attention_to, strongest_later_attention
-from sinkjax.lab.numbers import Stored
 from sinkjax.papers.background.elsewhere import rows_of
 from sinkjax.papers.kiya._alone import HALF, chosen, compared
 from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.edits import hide_behind
+from sinkjax.study.measures import later_attention_to, strongest_later_attention
+from sinkjax.study.numbers import Stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,6 @@ import numpy as np
 
 from sinkjax import Edit, set_positions
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.premises import unchanged
 from sinkjax.papers.kiya._first_keys import (
     SCORE_VARIABLES,
     Scored,
@@ -24,6 +22,8 @@ from sinkjax.papers.kiya._first_keys import (
     scores_of_bos,
     would_receive,
 )
+from sinkjax.study import *
+from sinkjax.study.premises import unchanged
 
 
 @dataclass(frozen=True, kw_only=True)

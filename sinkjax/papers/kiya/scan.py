@@ -16,13 +16,13 @@ import numpy as np
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Lab, Sinks
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.settings import has_twin
-from sinkjax.lab.work import Calculation
 from sinkjax.papers.kiya._alone import HALF, VARIABLES, Alone, compared, names, scanned
 from sinkjax.report.figures.histogram import histogram
 from sinkjax.report.section import Drawing
+from sinkjax.study import Lab, Sinks
+from sinkjax.study.numbers import Stored
+from sinkjax.study.settings import has_twin
+from sinkjax.study.work import Calculation
 
 if TYPE_CHECKING:
     import xarray

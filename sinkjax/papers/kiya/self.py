@@ -14,13 +14,13 @@ import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import among, positions
-from sinkjax.lab import *
-from sinkjax.lab.edits import cut_links, hide_behind, see_only
-from sinkjax.lab.figures import heatmap, series_of
-from sinkjax.lab.measures import attention_to_first_behind, later_attention_to, later_sink_rate, strongest_later_attention
-from sinkjax.lab.numbers import Stored
 from sinkjax.report.figures import scatter
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.edits import cut_links, hide_behind, see_only
+from sinkjax.study.figures import heatmap, series_of
+from sinkjax.study.measures import attention_to_first_behind, later_attention_to, later_sink_rate, strongest_later_attention
+from sinkjax.study.numbers import Stored
 
 
 @dataclass(frozen=True, kw_only=True)

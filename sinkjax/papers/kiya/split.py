@@ -22,19 +22,19 @@ from sinkjax.analysis.judgement import SMALL
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.measures import later_attention_to, strongest_later_attention
-from sinkjax.lab.numbers import Numbers, Stored
 from sinkjax.probes.statistics import column_sums
 from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.measures import later_attention_to, strongest_later_attention
+from sinkjax.study.numbers import Numbers, Stored
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.lab.baseline import Unedited
     from sinkjax.probes.statistics import PairView
+    from sinkjax.study.baseline import Unedited
 
 WORST = 5  # heads that are named
 DRAWN = 3  # numbers of isolated tokens that are drawn

@@ -17,9 +17,9 @@ from sinkjax.model.rotary import LayerRopes
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
-    from sinkjax.lab.work import Batch
     from sinkjax.model.config import Config
     from sinkjax.model.params import Params
+    from sinkjax.study.work import Batch
 
 MODEL, EVEN = "the model's attention", "even attention"  # names of the two attentions in the store
 BLOCK = 32  # prompts per forward pass

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.checkpoints.model import Model
-from sinkjax.lab import Contrast, largest_activation
-from sinkjax.lab.baseline import Unedited, onset
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.edits import see_only
-from sinkjax.lab.numbers import Numbers
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._neurons import Neuron, largest
+from sinkjax.study import Contrast, largest_activation
+from sinkjax.study.baseline import Unedited, onset
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.edits import see_only
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.work import Batch, Calculation
 
 VARIABLES = ("size", "alignment", "plain_alignment")
 

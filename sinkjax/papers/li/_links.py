@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import Edit, edit
-from sinkjax.lab.baseline import Unedited
 from sinkjax.model.config import Config
 from sinkjax.papers.li._neurons import Neuron
+from sinkjax.study.baseline import Unedited
 
 LINKS = ("variance", "neurons", "disparity", "keys")  # in the order of the chain
 KINDS = ("self", "one other key", "even", "all but the first")

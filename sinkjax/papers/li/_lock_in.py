@@ -22,7 +22,7 @@ from sinkjax.probes.statistics import PairView, Statistic
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
-    from sinkjax.lab.work import Batch
+    from sinkjax.study.work import Batch
 
 BLOCK = 4  # prompts per forward pass, whose hidden states are in memory at the same time
 HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")

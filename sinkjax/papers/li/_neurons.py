@@ -15,10 +15,10 @@ import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Lab
-from sinkjax.lab.work import Batch
 from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
+from sinkjax.study import Lab
+from sinkjax.study.work import Batch
 
 Neuron = tuple[int, int]  # layer and number
 AXES = ("layer", "neuron")

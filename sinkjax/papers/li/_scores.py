@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.lab import Measure, percentage
-from sinkjax.lab.measures import RECEIVED, at_position, mean_attention
+from sinkjax.study import Measure, percentage
+from sinkjax.study.measures import RECEIVED, at_position, mean_attention
 
 if TYPE_CHECKING:
     import xarray

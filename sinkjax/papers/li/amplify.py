@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import Edit, compose, edit, scale_head_output
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import *
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.contrasts import Parts, facts_of
-from sinkjax.lab.figures import heatmap
-from sinkjax.lab.numbers import Numbers
 from sinkjax.model.config import Config
 from sinkjax.papers.li._scores import sink_score
+from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.contrasts import Parts, facts_of
+from sinkjax.study.figures import heatmap
+from sinkjax.study.numbers import Numbers
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
 CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean

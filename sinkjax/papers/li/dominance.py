@@ -16,15 +16,15 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
-from sinkjax.lab import Contrast, Controlled, Lab
-from sinkjax.lab.baseline import HALF
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._lock_in import measure
 from sinkjax.report.figures import scatter
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
+from sinkjax.study import Contrast, Controlled, Lab
+from sinkjax.study.baseline import HALF
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.work import Batch, Calculation
 
 if TYPE_CHECKING:
     import xarray

@@ -14,10 +14,10 @@ import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.lab import *
-from sinkjax.lab.edits import cut_links, hide_behind, see_only
-from sinkjax.lab.measures import attention_to_first_behind
 from sinkjax.papers.li._scores import later_sink_score
+from sinkjax.study import *
+from sinkjax.study.edits import cut_links, hide_behind, see_only
+from sinkjax.study.measures import attention_to_first_behind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,17 +15,17 @@ import numpy as np
 
 from sinkjax import Edit, compose
 from sinkjax.config_files.checks import positions
-from sinkjax.lab import *
-from sinkjax.lab.contrasts import Parts, facts_of
-from sinkjax.lab.edits import hide_behind
-from sinkjax.lab.measures import later_attention_to, strongest_later_attention
-from sinkjax.lab.numbers import Numbers
-from sinkjax.lab.premises import same
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.li._ignition import VARIABLES, foretold, ignitions
 from sinkjax.papers.li._links import KINDS, LINKS, WINDOWS, Chain, Values
 from sinkjax.papers.li._neurons import largest_neurons
 from sinkjax.papers.li._scores import later_sink_score
+from sinkjax.study import *
+from sinkjax.study.contrasts import Parts, facts_of
+from sinkjax.study.edits import hide_behind
+from sinkjax.study.measures import later_attention_to, strongest_later_attention
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.premises import same
 
 ROUNDING = 1e-3
 SPLIT = ("disparity", "keys")  # links that bring attention, which the first token shares

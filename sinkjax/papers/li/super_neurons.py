@@ -19,14 +19,14 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
-from sinkjax.lab import *
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.measures import typical_activation
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons, survey
 from sinkjax.report.figures import scatter
 from sinkjax.report.section import Drawing
+from sinkjax.study import *
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.measures import typical_activation
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.work import Batch, Calculation
 
 if TYPE_CHECKING:
     import xarray

@@ -15,13 +15,13 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Contrast, Judged, Lab
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.work import Calculation, Inputs
 from sinkjax.papers.li._first_block import measure
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
+from sinkjax.study import Contrast, Judged, Lab
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.work import Calculation, Inputs
 
 if TYPE_CHECKING:
     import xarray

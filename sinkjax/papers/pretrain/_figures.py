@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.lab.claims import TrainedModels
-from sinkjax.lab.measures import Measure, read_measure
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.trained import alone, paired
 from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
+from sinkjax.study.claims import TrainedModels
+from sinkjax.study.measures import Measure, read_measure
+from sinkjax.study.numbers import Stored
+from sinkjax.study.trained import alone, paired
 
 if TYPE_CHECKING:
     import xarray

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, Row
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.lab.claims import TrainedModels
-from sinkjax.lab.measures import Measure, percentage
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.trained import MODELS, run_rows
 from sinkjax.model.normalisers import NAMED
+from sinkjax.study.claims import TrainedModels
+from sinkjax.study.measures import Measure, percentage
+from sinkjax.study.numbers import Stored
+from sinkjax.study.trained import MODELS, run_rows
 from sinkjax.train.config import ALL_STEPS
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from typing import Any, get_type_hints
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import check_keys
 from sinkjax.errors import SinkjaxError, one_of, unknown
-from sinkjax.lab.claims import TrainedModels
-from sinkjax.lab.contrasts import Contrast
-from sinkjax.lab.measures import Measure
-from sinkjax.lab.premises import Premise
-from sinkjax.lab.prose import Prose, Statement, one_line
-from sinkjax.lab.trace import Lab, Program
-from sinkjax.lab.trained import attains, versus
 from sinkjax.papers.pretrain._figures import beside_the_paper, learning_curves, losses_beside
 from sinkjax.papers.pretrain._outcomes import MEASURES, steps_to_loss
 from sinkjax.papers.pretrain._sizes import SizeName
 from sinkjax.papers.pretrain._task import Pretraining, spec
+from sinkjax.study.claims import TrainedModels
+from sinkjax.study.contrasts import Contrast
+from sinkjax.study.measures import Measure
+from sinkjax.study.premises import Premise
+from sinkjax.study.prose import Prose, Statement, one_line
+from sinkjax.study.trace import Lab, Program
+from sinkjax.study.trained import attains, versus
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
 Trainings = Mapping[str, TrainedModels]
@@ -49,7 +49,7 @@ class TableRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Versus:
-    """A measure of one row minus the same of another, or a number (`sinkjax.lab.trained.versus`)."""
+    """A measure of one row minus the same of another, or a number (`sinkjax.study.trained.versus`)."""
 
     measure: str
     training: str

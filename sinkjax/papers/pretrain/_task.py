@@ -13,9 +13,9 @@ import xarray
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.lab.settings import Trains
-from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
+from sinkjax.study.settings import Trains
+from sinkjax.study.work import TrainingSpec
 from sinkjax.tasks import registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig

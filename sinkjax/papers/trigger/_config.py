@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.settings import Trains
+from sinkjax.study.settings import Trains
 from sinkjax.tasks.trigger.config import TriggerTraining
 
 Changes = dict[str, object]  # fields of a training that differ

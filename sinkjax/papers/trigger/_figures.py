@@ -12,11 +12,6 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
-from sinkjax.lab.claims import TrainedModels
-from sinkjax.lab.measures import Measure, read_measure
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.premises import Test
-from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
 from sinkjax.report.figures.causal import causal, gallery
 from sinkjax.report.figures.curves import Axis, Bundle, curves
@@ -25,6 +20,11 @@ from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
+from sinkjax.study.claims import TrainedModels
+from sinkjax.study.measures import Measure, read_measure
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.premises import Test
+from sinkjax.study.work import NO_EDIT
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"

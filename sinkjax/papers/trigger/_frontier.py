@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
-from sinkjax.lab.claims import TrainedModels
-from sinkjax.lab.numbers import Numbers, Stored
-from sinkjax.lab.premises import Test
 from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.papers.trigger._figures import SMALLEST_LOSS
 from sinkjax.papers.trigger._outcomes import MILLION
 from sinkjax.report.figures.frontier import Curve, FrontierPanel, frontier
 from sinkjax.report.section import Drawing
+from sinkjax.study.claims import TrainedModels
+from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.premises import Test
 from sinkjax.tasks.trigger.config import Trigger
 
 if TYPE_CHECKING:

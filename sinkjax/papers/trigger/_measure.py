@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.lab.work import NO_EDIT
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.trigger._config import Trials
@@ -31,6 +30,7 @@ from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import random_key
+from sinkjax.study.work import NO_EDIT
 from sinkjax.tasks import contribution
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample

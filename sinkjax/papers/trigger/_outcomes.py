@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.lab.measures import PERCENT, Measure, percentage
+from sinkjax.study.measures import PERCENT, Measure, percentage
 
 if TYPE_CHECKING:
     import xarray

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from sinkjax.lab.claims import TrainedModels
-from sinkjax.lab.trace import Lab
-from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.trigger._config import Changes, Trials, training
 from sinkjax.papers.trigger._measure import measure
+from sinkjax.study.claims import TrainedModels
+from sinkjax.study.trace import Lab
+from sinkjax.study.work import TrainingSpec
 from sinkjax.tasks.trigger.task import model
 
 NEVER = 1e-12  # a tolerance that no run meets, so that all steps are made

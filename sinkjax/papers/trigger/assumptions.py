@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.lab import Lab, versus
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model, mean_maps
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import train
+from sinkjax.study import Lab, versus
 
 NO_BOS: Changes = {"bos": "none"}
 ESCAPES: dict[str, tuple[str, Changes]] = {  # somewhere else to put weight

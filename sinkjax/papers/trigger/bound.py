@@ -10,12 +10,12 @@ from functools import partial
 
 from sinkjax.config_files.checks import at_least
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Lab
-from sinkjax.lab.work import TrainingSpec
 from sinkjax.papers.trigger import _bound_measure as measure
 from sinkjax.papers.trigger._config import Trials, training
 from sinkjax.papers.trigger._frontier import above_bounds, held_losses, loss_and_mass
 from sinkjax.papers.trigger._task import NEVER
+from sinkjax.study import Lab
+from sinkjax.study.work import TrainingSpec
 from sinkjax.tasks.trigger.config import CappedTraining
 from sinkjax.tasks.trigger.task import model
 

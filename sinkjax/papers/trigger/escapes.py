@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.config_files.checks import at_least
-from sinkjax.lab import Lab, versus
-from sinkjax.lab.claims import TrainedModels
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import NEVER, train
 from sinkjax.papers.trigger.assumptions import ESCAPES, OURS
+from sinkjax.study import Lab, versus
+from sinkjax.study.claims import TrainedModels
 
 SMALL = "1e-4"  # the penalty of the claims
 COSTS = ("0", "1e-5", SMALL, "1e-3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.lab import Lab, versus
 from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._figures import (
     bos_by_head,
@@ -17,6 +16,7 @@ from sinkjax.papers.trigger._figures import (
 )
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
+from sinkjax.study import Lab, versus
 
 SIZES = {"2x2": (2, 2), "4x4": (4, 4)}  # layers and heads
 FIGURES = {"2x2": "Figs. 4, 5", "4x4": "Figs. 6 to 8"}  # of the paper

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.lab import Lab, versus
 from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._figures import edited_losses, learning, losses_by_edit, mean_maps, neutral_edit
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
+from sinkjax.study import Lab, versus
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.config_files.checks import above
-from sinkjax.lab import Lab
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
+from sinkjax.study import Lab
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.work import Batch
 from sinkjax.papers.background import circuit as own
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.registry import program
+from sinkjax.study.work import Batch
+from tests.study.budget import Conditions
 
 T, LATE = 8, 2
 STUDY = program("background/circuit")

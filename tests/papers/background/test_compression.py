@@ -9,15 +9,14 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab import Sweep
-from sinkjax.lab.took import Check
 from sinkjax.papers.background import _spectra as own
 from sinkjax.probes.statistics import View
-from sinkjax.studies import run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import study, write_both
+from sinkjax.study import Sweep, run
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import program
+from sinkjax.study.took import Check
+from tests.study.budget import Conditions
+from tests.study.tiny import study, write_both
 
 
 def test_the_spectrum_is_that_of_the_singular_values_of_each_prompt(rng):

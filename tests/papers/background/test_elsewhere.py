@@ -11,13 +11,12 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Sweep
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.work import Batch
 from sinkjax.papers.background import elsewhere as own
-from sinkjax.studies import run
-from sinkjax.studies.registry import program
-from tests.studies.tiny import study, write_both
+from sinkjax.study import Sweep, run
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.registry import program
+from sinkjax.study.work import Batch
+from tests.study.tiny import study, write_both
 
 T = 20
 SETTINGS = {"controls": 5, "place": 2, "tokens": ("b", " "), "length": 10, "shown": "b"}

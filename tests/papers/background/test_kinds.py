@@ -8,11 +8,11 @@ import pytest
 import sinkjax
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.papers.background import kinds as own
-from sinkjax.studies import rebuild, run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import study, write_both
+from sinkjax.study import rebuild, run
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import program
+from tests.study.budget import Conditions
+from tests.study.tiny import study, write_both
 
 L, H, K, T, LENGTHS = 3, 6, 2, 12, np.array([12, 9])
 

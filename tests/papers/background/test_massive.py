@@ -9,16 +9,15 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab import Sweep
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.results import architecture_of, traced
 from sinkjax.papers.background import _massive as definition
 from sinkjax.papers.background import massive as own
-from sinkjax.studies import run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import study, write_both
+from sinkjax.study import Sweep, run
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import program
+from sinkjax.study.results import architecture_of, traced
+from tests.study.budget import Conditions
+from tests.study.tiny import study, write_both
 
 T = 10
 DIMS = ("edit", "prompt", "depth", "position")

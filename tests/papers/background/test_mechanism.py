@@ -10,18 +10,18 @@ import pytest
 from scipy.special import erf
 
 import sinkjax
-from sinkjax.lab import ALL
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import read_measure
-from sinkjax.lab.trace import Lab
-from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 from sinkjax.papers.background import mechanism as own
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
+from sinkjax.study import ALL
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.measures import read_measure
+from sinkjax.study.registry import program
+from sinkjax.study.trace import Lab
+from sinkjax.study.work import Batch
+from tests.study.budget import Conditions
 
 T, L, H, D, EPS = 10, 5, 4, 8, 1e-5
 WIDTH = H * D

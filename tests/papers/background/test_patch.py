@@ -10,14 +10,14 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.trace import Lab
-from sinkjax.lab.work import Batch
-from sinkjax.studies import run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import of_any_size, study, write_both
+from sinkjax.study import run
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import program
+from sinkjax.study.trace import Lab
+from sinkjax.study.work import Batch
+from tests.study.budget import Conditions
+from tests.study.tiny import of_any_size, study, write_both
 
 STUDY = program("background/patch")
 SITES = ("resid", "attn_out", "mlp_out", "key", "value")

@@ -10,16 +10,15 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis.evidence import NOT_TAKEN
-from sinkjax.lab import layer
-from sinkjax.lab.baseline import Baseline, Unedited
-from sinkjax.lab.measures import read_measure
 from sinkjax.papers.background.quantise import neuron_error, others_rounding, tensor_error, tensor_rounding, token_rounding
 from sinkjax.probes.statistics import View
-from sinkjax.studies import run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import of_any_size, study, write_both
+from sinkjax.study import layer, run
+from sinkjax.study.baseline import Baseline, Unedited
+from sinkjax.study.folder import open_store
+from sinkjax.study.measures import read_measure
+from sinkjax.study.registry import program
+from tests.study.budget import Conditions
+from tests.study.tiny import of_any_size, study, write_both
 
 
 def test_the_error_is_what_rounding_to_255_steps_loses(rng):

@@ -11,8 +11,8 @@ import xarray
 import sinkjax
 from sinkjax.papers.background._massive import stages
 from sinkjax.papers.background.stages import attention_in, readers, stages_of
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
+from sinkjax.study.registry import program
+from tests.study.budget import Conditions
 
 
 @pytest.mark.parametrize(

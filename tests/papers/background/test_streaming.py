@@ -7,14 +7,14 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.results import architecture_of, traced
-from sinkjax.lab.work import Batch
 from sinkjax.papers.background.streaming import recomputed_window, window
-from sinkjax.studies import run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions, budget
-from tests.studies.tiny import streaming, write_both
+from sinkjax.study import run
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import program
+from sinkjax.study.results import architecture_of, traced
+from sinkjax.study.work import Batch
+from tests.study.budget import Conditions, budget
+from tests.study.tiny import streaming, write_both
 
 STUDY = program("background/streaming")
 SETTINGS = {"length": 12, "cache": 6, "keep": 2, "keeps": (0, 1, 2), "caches": (6,)}

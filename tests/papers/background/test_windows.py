@@ -8,13 +8,12 @@ import xarray
 
 import sinkjax
 from sinkjax import SinkjaxError
-from sinkjax.lab import Place
 from sinkjax.papers.background import windows as own
-from sinkjax.studies import run
-from sinkjax.studies.folder import open_store
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import study, write_model, write_text
+from sinkjax.study import Place, run
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import program
+from tests.study.budget import Conditions
+from tests.study.tiny import study, write_model, write_text
 
 WINDOW, LENGTH = 6, 24
 

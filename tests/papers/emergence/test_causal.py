@@ -12,14 +12,14 @@ import xarray
 import sinkjax
 from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
-from sinkjax.lab.trained import specs
-from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence import _series
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
-from sinkjax.studies import run, training
-from sinkjax.studies.choice import Chosen, choose
-from sinkjax.studies.registry import find
+from sinkjax.study import run, training
+from sinkjax.study.choice import Chosen, choose
+from sinkjax.study.registry import find
+from sinkjax.study.trained import specs
+from sinkjax.study.work import NO_EDIT
 from sinkjax.tasks import load_runs
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000, "batch": 4}

@@ -13,15 +13,15 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.measures import read_measure
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.papers.gu._angles import first_cosine, keys_across_prompts, other_cosine, score_gap, shared_energy
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.studies import rebuild, run
-from tests.studies.tiny import study, write_both
+from sinkjax.study import rebuild, run
+from sinkjax.study.measures import read_measure
+from sinkjax.study.work import Batch, Calculation
+from tests.study.tiny import study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)
 

@@ -9,12 +9,11 @@ import numpy as np
 import xarray
 
 from sinkjax.config_files.places import place
-from sinkjax.lab import layer
-from sinkjax.lab.measures import read_measure
-from sinkjax.lab.premises import keys_without_norm
 from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
-from sinkjax.studies import rebuild, run
-from tests.studies.tiny import study, write_both
+from sinkjax.study import layer, rebuild, run
+from sinkjax.study.measures import read_measure
+from sinkjax.study.premises import keys_without_norm
+from tests.study.tiny import study, write_both
 
 LAYERS, HEADS, T = 3, 2, 6
 

@@ -16,16 +16,16 @@ import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Sweep
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.papers.gu.positions import alike, no_vectors, position_vectors
-from sinkjax.studies import run as runs
-from sinkjax.studies.registry import program
-from tests.studies.tiny import study, write_both
+from sinkjax.study import Sweep
+from sinkjax.study import run as runs
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.numbers import Stored
+from sinkjax.study.registry import program
+from sinkjax.study.work import Batch
+from tests.study.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)
 STUDY = program("gu/positions")

@@ -16,16 +16,16 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.native import save
 from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.work import Batch
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope, YarnScaling
 from sinkjax.papers.gu import _closed_form as form
-from sinkjax.studies import rebuild, run
-from sinkjax.studies.registry import program
-from tests.studies.tiny import study, write_both
+from sinkjax.study import rebuild, run
+from sinkjax.study.numbers import Stored
+from sinkjax.study.registry import program
+from sinkjax.study.work import Batch
+from tests.study.tiny import study, write_both
 
 T = 12
 STUDY = program("gu/repeat-bound")

@@ -11,13 +11,13 @@ import pytest
 
 from sinkjax.analysis import metrics
 from sinkjax.config_files.places import place
-from sinkjax.lab.premises import kind_of_positions
 from sinkjax.model.config import NoPosition
 from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
-from sinkjax.studies import rebuild, run
-from sinkjax.studies.folder import open_store
-from tests.studies.tiny import study, write_both
+from sinkjax.study import rebuild, run
+from sinkjax.study.folder import open_store
+from sinkjax.study.premises import kind_of_positions
+from tests.study.tiny import study, write_both
 
 
 @pytest.fixture(scope="module")

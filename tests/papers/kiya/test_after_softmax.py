@@ -9,14 +9,14 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab.measures import merged, read_measure
-from sinkjax.lab.work import Point
 from sinkjax.papers.kiya.after_softmax import attention_left
-from sinkjax.studies.registry import program
-from tests.lab import planted
-from tests.lab.edited import Conditions, budget
-from tests.lab.planted import axes
-from tests.lab.stores import Numbers
+from sinkjax.study.measures import merged, read_measure
+from sinkjax.study.registry import program
+from sinkjax.study.work import Point
+from tests.study import planted
+from tests.study.budget import Conditions, budget
+from tests.study.planted import axes
+from tests.study.stores import Numbers
 
 STUDY = program("kiya/after-softmax")
 WAYS = ("logits", "renormalised", "weights")

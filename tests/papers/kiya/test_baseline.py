@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sinkjax.lab.parts import Part, specs
-from sinkjax.lab.work import Point
-from sinkjax.studies.registry import program
-from tests.lab import planted
-from tests.lab.stores import Numbers
+from sinkjax.study.parts import Part, specs
+from sinkjax.study.registry import program
+from sinkjax.study.work import Point
+from tests.study import planted
+from tests.study.stores import Numbers
 
 STUDY = program("kiya/baseline")
 N = 64

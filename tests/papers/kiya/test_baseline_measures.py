@@ -7,10 +7,10 @@ import pytest
 import xarray
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import layer
-from sinkjax.lab.measures import read_measure
-from sinkjax.lab.parts import check_positions
 from sinkjax.papers.kiya.baseline import activation_ratio, largest_elsewhere, massive_share, sink_lag
+from sinkjax.study import layer
+from sinkjax.study.measures import read_measure
+from sinkjax.study.parts import check_positions
 
 E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions
 SHORT = 9  # tokens of the last prompt; positions beyond are missing

@@ -10,14 +10,14 @@ import pytest
 
 import sinkjax
 from sinkjax.analysis.estimates import Absent
-from sinkjax.lab.parts import Part, specs
-from sinkjax.lab.results import verdicts
-from sinkjax.lab.work import Point
-from sinkjax.studies.registry import program
-from tests.lab import planted
-from tests.lab.edited import Conditions
-from tests.lab.planted import axes
-from tests.lab.stores import Numbers
+from sinkjax.study.parts import Part, specs
+from sinkjax.study.registry import program
+from sinkjax.study.results import verdicts
+from sinkjax.study.work import Point
+from tests.study import planted
+from tests.study.budget import Conditions
+from tests.study.planted import axes
+from tests.study.stores import Numbers
 
 STUDY = program("kiya/bos-swap")
 POSITIONS, N, T = tuple(range(1, 9)), 32, 24

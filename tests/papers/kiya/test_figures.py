@@ -9,11 +9,11 @@ from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya import figures
 from sinkjax.papers.kiya._first_keys import BOS, MEAN
-from sinkjax.studies import suite
-from sinkjax.studies.choice import choose
-from sinkjax.studies.config import All
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
+from sinkjax.study import suite
+from sinkjax.study.choice import choose
+from sinkjax.study.config import All
+from sinkjax.study.registry import program
+from tests.study.budget import Conditions
 
 STUDY = program("kiya/figures")
 

@@ -14,17 +14,17 @@ import xarray
 import sinkjax
 from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.trace import Program
-from sinkjax.lab.work import Batch, Calculation
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import DynamicTanh, OffsetRMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
-from sinkjax.studies.registry import program
-from tests.studies.tiny import write_both
+from sinkjax.study.numbers import Stored
+from sinkjax.study.registry import program
+from sinkjax.study.trace import Program
+from sinkjax.study.work import Batch, Calculation
+from tests.study.tiny import write_both
 
 EMBEDDING, ROPE = program("kiya/embedding"), program("kiya/rope")
 IT = Calculation("it", lambda model, batch: xarray.Dataset(), (), 1)

@@ -11,17 +11,17 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.parts import parts
-from sinkjax.lab.work import NO_EDIT, Point
 from sinkjax.papers.kiya.mask import first_heads, hide_from_heads, top_heads
-from sinkjax.studies import rebuild, run
-from sinkjax.studies.registry import program
-from tests.lab import planted
-from tests.lab.edited import Conditions, budget
-from tests.lab.planted import where
-from tests.lab.stores import Numbers, store
-from tests.studies.tiny import mask, write_both
+from sinkjax.study import rebuild, run
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.parts import parts
+from sinkjax.study.registry import program
+from sinkjax.study.work import NO_EDIT, Point
+from tests.study import planted
+from tests.study.budget import Conditions, budget
+from tests.study.planted import where
+from tests.study.stores import Numbers, store
+from tests.study.tiny import mask, write_both
 
 STUDY = program("kiya/mask")
 FORMS = "layers 0 to the one in which it forms"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.lab.parts import parts
-from sinkjax.lab.work import Calculation
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.lab.planted import axes
+from sinkjax.study.parts import parts
+from sinkjax.study.registry import program
+from sinkjax.study.work import Calculation
+from tests.study.budget import Conditions
+from tests.study.planted import axes
 
 STUDY = program("kiya/rope")
 

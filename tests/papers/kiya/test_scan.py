@@ -10,14 +10,14 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import ALL
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.work import Batch
 from sinkjax.papers.kiya._alone import chosen, compared
 from sinkjax.papers.kiya.predictions import Prediction, Settings, counts, isolated, predict, predictions
 from sinkjax.papers.kiya.scan import Settings as Scan
 from sinkjax.papers.kiya.scan import exceptions
-from sinkjax.studies.registry import program
+from sinkjax.study import ALL
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.registry import program
+from sinkjax.study.work import Batch
 
 ODD, PLANTED = 3, 40
 

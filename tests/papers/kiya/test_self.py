@@ -10,12 +10,12 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.work import Point
-from sinkjax.studies.registry import program
-from tests.lab import planted
-from tests.lab.edited import Conditions, budget
-from tests.lab.planted import axes, where
-from tests.lab.stores import Numbers
+from sinkjax.study.registry import program
+from sinkjax.study.work import Point
+from tests.study import planted
+from tests.study.budget import Conditions, budget
+from tests.study.planted import axes, where
+from tests.study.stores import Numbers
 
 STUDY = program("kiya/self")
 FORMS = "layers 0 to the one in which it forms"

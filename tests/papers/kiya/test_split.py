@@ -10,13 +10,13 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab.work import Point
 from sinkjax.papers.kiya.split import first_share, to_keys, together
-from sinkjax.studies.registry import program
-from tests.lab import planted
-from tests.lab.edited import Conditions
-from tests.lab.planted import axes
-from tests.lab.stores import Numbers
+from sinkjax.study.registry import program
+from sinkjax.study.work import Point
+from tests.study import planted
+from tests.study.budget import Conditions
+from tests.study.planted import axes
+from tests.study.stores import Numbers
 
 STUDY, N = program("kiya/split"), 24
 NAMES = ("text", "copies")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.trace import Lab
-from sinkjax.lab.work import Batch
 from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS, attention_unnormed, of_outputs
-from sinkjax.studies.registry import program
-from tests.studies.tiny import write_both
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.registry import program
+from sinkjax.study.trace import Lab
+from sinkjax.study.work import Batch
+from tests.study.tiny import write_both
 
 K, T = 4, 12
 STUDY = program("li/amplify")

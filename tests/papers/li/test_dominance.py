@@ -12,14 +12,14 @@ import xarray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.work import Batch
 from sinkjax.model.norms import OffsetRMSNorm, RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _lock_in, dominance
-from sinkjax.studies.registry import program
-from tests.studies.tiny import LAYERS, write_both
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.numbers import Stored
+from sinkjax.study.registry import program
+from sinkjax.study.work import Batch
+from tests.study.tiny import LAYERS, write_both
 
 T = 10
 STUDY = program("li/dominance")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.lab.edits import hide_behind
-from sinkjax.lab.measures import merged, read_measure
 from sinkjax.papers.li._scores import later_sink_score, sink_score
 from sinkjax.papers.li.isolate import after
-from sinkjax.studies.registry import program
-from tests.lab.edited import Conditions
-from tests.studies.tiny import LAYERS, write_both
+from sinkjax.study.edits import hide_behind
+from sinkjax.study.measures import merged, read_measure
+from sinkjax.study.registry import program
+from tests.study.budget import Conditions
+from tests.study.tiny import LAYERS, write_both
 
 
 def test_the_edits_are_those_of_the_constructors(tiny_config):

@@ -9,14 +9,14 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.measures import Measure
-from sinkjax.lab.trace import Lab
-from sinkjax.lab.work import Batch
 from sinkjax.papers.li import _ignition
 from sinkjax.papers.li._links import LINKS, WINDOWS, Chain
 from sinkjax.papers.li.mediation import lost
-from sinkjax.studies.registry import program
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.measures import Measure
+from sinkjax.study.registry import program
+from sinkjax.study.trace import Lab
+from sinkjax.study.work import Batch
 
 STUDY = program("li/mediation")
 T, AT, FORMS, DIM, NEURONS = 12, 5, 1, 7, ((0, 3), (1, 40))

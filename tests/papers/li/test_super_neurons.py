@@ -11,15 +11,15 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.baseline import Unedited
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.trace import Lab
-from sinkjax.lab.work import Batch
 from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.papers.li import _neurons, super_neurons
 from sinkjax.papers.li._neurons import Neuron
-from sinkjax.studies.registry import program
-from tests.studies.tiny import write_both
+from sinkjax.study.baseline import Unedited
+from sinkjax.study.numbers import Stored
+from sinkjax.study.registry import program
+from sinkjax.study.trace import Lab
+from sinkjax.study.work import Batch
+from tests.study.tiny import write_both
 
 STUDY = program("li/super-neurons")
 PLANTED: Neuron = (1, 7)

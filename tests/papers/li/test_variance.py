@@ -14,17 +14,17 @@ from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax.config_files.places import place
-from sinkjax.lab.contrasts import Parts
-from sinkjax.lab.numbers import Stored
-from sinkjax.lab.work import Batch
 from sinkjax.model.norms import LayerNorm, RMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.papers.li import variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
-from sinkjax.studies.registry import program
-from sinkjax.studies.run import carry_out
-from tests.studies.tiny import study, write_both
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.numbers import Stored
+from sinkjax.study.registry import program
+from sinkjax.study.run import carry_out
+from sinkjax.study.work import Batch
+from tests.study.tiny import study, write_both
 
 T = 16
 STUDY = program("li/variance")

@@ -8,9 +8,9 @@ import pytest
 
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
-from sinkjax.studies import training
-from sinkjax.studies.choice import choose, claim
-from sinkjax.studies.registry import documented
+from sinkjax.study import training
+from sinkjax.study.choice import choose, claim
+from sinkjax.study.registry import documented
 from tests.papers.pretrain.logs import curve, log
 
 TINY = "{layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2"

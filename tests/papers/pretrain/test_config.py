@@ -6,10 +6,10 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._table import table
 from sinkjax.papers.pretrain._task import Pretraining, spec
+from sinkjax.study.trained import specs
 
 
 def training(changes=None, times=None, **settings):

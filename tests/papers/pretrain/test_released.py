@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sinkjax.studies import run
+from sinkjax.study import run
 
 
 def test_a_model_learns_on_with_its_sink_hidden_and_is_measured(tmp_path: Path, monkeypatch) -> None:

@@ -12,13 +12,13 @@ import optax
 import pytest
 
 from sinkjax.config_files import documents
-from sinkjax.lab.trained import specs
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import training
-from sinkjax.studies import suite
-from sinkjax.studies.choice import choose
-from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import documented, find, program
+from sinkjax.study import suite
+from sinkjax.study.choice import choose
+from sinkjax.study.config import All, AllTrained
+from sinkjax.study.registry import documented, find, program
+from sinkjax.study.trained import specs
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
 from sinkjax.train.task import HostDataTask

@@ -10,13 +10,13 @@ import pytest
 
 from sinkjax import SinkjaxError
 from sinkjax.config_files import documents
-from sinkjax.lab.measures import read_measure
 from sinkjax.papers.pretrain import _outcomes as outcomes
 from sinkjax.papers.pretrain._outcomes import MEASURES
 from sinkjax.papers.pretrain._table import table as read_table
 from sinkjax.papers.pretrain._task import GOING, of_log, so_far
-from sinkjax.studies.assemble import assemble
-from sinkjax.studies.training import seconds_left
+from sinkjax.study.assemble import assemble
+from sinkjax.study.measures import read_measure
+from sinkjax.study.training import seconds_left
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.log import LOG, SUMMARY
 from tests.papers.pretrain.logs import curve, line, log

@@ -10,10 +10,10 @@ import pytest
 import xarray
 
 from sinkjax.report.section import Section
-from sinkjax.studies import run
-from sinkjax.studies.assemble import assemble
-from sinkjax.studies.choice import Chosen
-from sinkjax.studies.registry import find
+from sinkjax.study import run
+from sinkjax.study.assemble import assemble
+from sinkjax.study.choice import Chosen
+from sinkjax.study.registry import find
 
 
 class Finished(NamedTuple):

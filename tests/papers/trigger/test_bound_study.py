@@ -8,7 +8,7 @@ import pytest
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.trigger import _frontier as bound
 from sinkjax.papers.trigger._bounds import Shape
-from sinkjax.studies.choice import Chosen
+from sinkjax.study.choice import Chosen
 from sinkjax.tasks.trigger.config import Trigger
 from tests.papers.trigger.conftest import Finished, config_of, finish, judged
 

@@ -12,16 +12,15 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.lab import Lab, trained
-from sinkjax.lab.trained import specs
-from sinkjax.lab.work import NO_EDIT
 from sinkjax.papers.trigger import _measure as measure
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.papers.trigger._task import train
-from sinkjax.studies import run, training
-from sinkjax.studies.assemble import assemble
-from sinkjax.studies.choice import Chosen, choose
-from sinkjax.studies.registry import find
+from sinkjax.study import Lab, run, trained, training
+from sinkjax.study.assemble import assemble
+from sinkjax.study.choice import Chosen, choose
+from sinkjax.study.registry import find
+from sinkjax.study.trained import specs
+from sinkjax.study.work import NO_EDIT
 from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds

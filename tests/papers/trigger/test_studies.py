@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.lab.trained import specs
 from sinkjax.model.heads import HeadGate
 from sinkjax.papers.trigger import _outcomes as outcomes
 from sinkjax.papers.trigger import assumptions, heads
 from sinkjax.papers.trigger._outcomes import OTHERS
-from sinkjax.studies.assemble import assemble
-from sinkjax.studies.choice import choose
-from sinkjax.studies.registry import find
+from sinkjax.study.assemble import assemble
+from sinkjax.study.choice import choose
+from sinkjax.study.registry import find
+from sinkjax.study.trained import specs
 from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds, spread
 

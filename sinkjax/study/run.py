@@ -1,0 +1,302 @@
+"""A study from its config to its page: plan, then sweep or train."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jax.sharding import Mesh
+
+import sinkjax
+from sinkjax.checkpoints.load import open_checkpoint, untrained_like
+from sinkjax.checkpoints.model import Model
+from sinkjax.checkpoints.settings import Settings
+from sinkjax.config_files import documents, programs
+from sinkjax.config_files.files import user_place
+from sinkjax.config_files.places import Place, reached
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
+from sinkjax.model.params import check_dtype
+from sinkjax.report.section import Section
+from sinkjax.runtime import extras, processes
+from sinkjax.runtime.hardware import Hardware
+from sinkjax.runtime.progress import silent
+from sinkjax.runtime.settings import fixed_settings
+from sinkjax.study import folder as results
+from sinkjax.study import trained
+from sinkjax.study.calculation import calculate
+from sinkjax.study.choice import SIZES, Chosen, choose, claim, uses_own_text
+from sinkjax.study.inputs import announced, fit, of_chat, prompts
+from sinkjax.study.parts import Part, specs
+from sinkjax.study.rebuild import build, section_of
+from sinkjax.study.registry import config_type
+from sinkjax.study.results import VALUES
+from sinkjax.study.settings import UNTRAINED
+from sinkjax.study.training import train_all
+from sinkjax.study.work import Batch, Calculation, TrainingSpec
+from sinkjax.sweeps.computation import Computation
+from sinkjax.sweeps.plan import Plan, plan
+from sinkjax.sweeps.programs import compile_programs
+from sinkjax.sweeps.run import finished, prepared
+from sinkjax.sweeps.schedule import Round, Schedule
+
+if TYPE_CHECKING:
+    pass
+
+
+@fixed_settings
+def run(study: str, out: str | Path, model: str | Model | None = None, **fields: object) -> Section:
+    """Run a study from Python, e.g. `sinkjax.run("kiya/mask", "results/mask", model=model, prompts=8)`.
+
+    Args:
+        study: Its name, or the path of a .py or .yaml file.
+        out: The folder for stores, summary, figures and page, or its URL; the same call resumes an unfinished run in it.
+        model: A model in memory, or the name of one; None: the study's own.
+        fields: Settings that differ from the study's defaults.
+
+    Returns:
+        The study's section: claims, summary and figures.
+
+    Raises:
+        SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and takes none; the
+            folder has other content; the name belongs to a suite of studies (`suite.carry_out` runs those).
+    """
+    programs.typed(study)
+    shipped = choose(study)
+    if shipped.suite:
+        raise SinkjaxError(f"{study} is a suite of studies; run one of them, or all with: sinkjax run {study}")
+    values = documents.fields(shipped.config)
+    if model is not None and "model" not in values:
+        raise SinkjaxError(f"{study} trains its own models, so it takes none")
+    given = model if isinstance(model, Model) else None
+    if given is not None:
+        fields = {"model": str(given.source["name"]), "dtype": given.source["dtype"]} | fields
+    elif model is not None:
+        fields["model"] = model
+    config: Settings = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
+    if given is not None and config.dtype != given.source["dtype"]:
+        raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
+    where = user_place(out)
+    with reached(where):
+        chosen = Chosen(shipped.experiment, config, own=shipped.own, unstated=SIZES - fields.keys())
+        return carry_out(chosen, where, given=given)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices and limits of a run; they change no number beyond rounding.
+
+    memory: bytes of a device that a sweep may plan with, None: all of them. mesh: the devices of the model, None: all devices
+    with a copy each. strict: whether stores that were begun on other hardware are refused. trim: whether a series removes the
+    models that it fetched from the hub's cache. attention_impl: as for `sinkjax.sweep`.
+    """
+
+    memory: int | None = None
+    mesh: Mesh | None = None
+    strict: bool = False
+    trim: bool = False
+    attention_impl: str = "auto"
+
+    def hardware(self) -> Hardware:
+        """The hardware that its sweeps are planned for."""
+        return Hardware.of(self.mesh, self.memory)
+
+
+HERE = Machine()
+# Where a study compiles the programs of all its sweeps at once, by their planned shapes, of which some turn out otherwise. On two
+# cores that took the same time and 14% more processor time, because XLA compiles for a CPU with all cores anyway.
+AHEAD = ("gpu", "tpu")
+
+
+def carry_out(
+    chosen: Chosen,
+    out: Place,
+    machine: Machine = HERE,
+    log: Callable[[str], None] = silent,
+    load: Callable[..., Model] | None = None,
+    given: Model | None = None,
+) -> Section:
+    """Run a study into the folder `out`, resuming unfinished work there, and write its summary, figures and page.
+
+    log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
+    given: a model in memory, which takes the place of the one that the config names.
+    """
+    require_extras(trains=chosen.program.trains)
+    chosen = fitted(chosen, True, given, log)
+    # Every edit is checked against the model before anything is loaded or written.
+    architecture = None if given is None else given.config
+    for _ in work(chosen, machine.hardware(), True, architecture, machine.attention_impl):
+        pass
+    processes.by_first(functools.partial(claim, out, chosen))
+    if chosen.program.trains:
+        train_all(_trainings(chosen), chosen, out, log, functools.partial(build, chosen, out))
+    else:
+        _sweep(chosen, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
+    log("summary, figures and page")
+    return processes.by_first(functools.partial(build, chosen, out)) or section_of(chosen, out)
+
+
+def _from_memory(model: Model) -> Callable[..., Model]:
+    """A loader that returns this model, or its untrained twin."""
+
+    def load(source: str, mesh: Mesh | None = None, **_: object) -> Model:
+        return untrained_like(model, mesh) if source.startswith(UNTRAINED) else model
+
+    return load
+
+
+def require_extras(trains: bool) -> None:
+    """Raise for a missing extra that a study needs at its end, for its page, or when its first model has trained."""
+    extras.require("the page of a study", "report")
+    if trains:
+        extras.require("training", "train")
+
+
+def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
+    """Carry out the specs of a study on one model."""
+    config: Settings = chosen.config
+    log(f"loading {config.model}")
+    asked = {name: getattr(config, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
+    ready = functools.partial(load, mesh=machine.mesh, **asked)
+    model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
+    batches = functools.lru_cache(functools.partial(prompts, model, chosen))
+    latest: object = ""
+    values, parts = results.RunValues(out), specs(chosen.program, config, model.config)
+    if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
+        log(f"warning: {said}")
+    if machine.hardware().kind in AHEAD:
+        missing = [part for part in parts if isinstance(part, Part) and not results.store_path(out, part.name).exists()]
+        compile_programs(_planned(part, model, batches(part.inputs, part.prompts), machine) for part in missing)
+    for spec in parts:
+        batch = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values, memory=machine.memory)
+        store = results.store_path(out, spec.name)
+        if (batch.study["text"], batch.study["bos"]) != latest:
+            latest = batch.study["text"], batch.study["bos"]
+            log(f"text: {batch.study['text']}")
+            log(announced(model, batch.study))
+        edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
+        log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
+        store_spec(spec, model, batch, store, machine, twin if spec.twin else None)
+
+
+def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, log: Callable[[str], None] = silent) -> Chosen:
+    """Return a study with the number and length of its prompts fitted to a text of the user's, as far as they are unstated.
+
+    A model's tokenizer counts; without one here (the short name of a hub id, for a plan), nothing is fitted. Arguments and errors
+    as for `carry_out` and `data.fit.fitted`.
+    """
+    config = chosen.config
+    if not chosen.unstated or not uses_own_text(config):
+        return chosen
+    opened = given or open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights)
+    tokenizer = opened.tokenizer
+    if tokenizer is None and config.tokenizer is not None:
+        tokenizer = open_checkpoint(config.tokenizer, weights=False).tokenizer
+    if tokenizer is None or all(spec.inputs.kind != "text" for spec in specs(chosen.program, config, opened.config)):
+        return chosen
+    config, said = fit(config, chosen.unstated, tokenizer)
+    if said:
+        log(f"text: {said}")
+    return dataclasses.replace(chosen, config=config, unstated=frozenset())
+
+
+def _planned(part: Part, model: Model, batch: Batch, machine: Machine) -> tuple[Computation, Schedule, list[Round]]:
+    """A sweep as it is planned. Its twin's programs are the same, and so are those of edits whose values a model decides."""
+    attention: dict[str, Any] = {"attention_impl": machine.attention_impl}
+    computation = prepared(model, batch.tokens, part.edits, part.probe, batch.lengths, **attention)
+    schedule = computation.schedule(machine.memory, part.batch_size(machine.hardware().kind))
+    return computation, schedule, computation.rounds(schedule)
+
+
+Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 edit", "2 edits"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def work(
+    chosen: Chosen,
+    hardware: Hardware | None = None,
+    weights: bool = False,
+    architecture: Config | None = None,
+    attention_impl: str = "auto",
+) -> Iterator[Work]:
+    """Every spec or training of a study in its order, its model, and the plan of each sweep. No weights are read.
+
+    Errors: edits that do not fit the model. hardware: None for this process's own. weights: whether they must be there.
+    architecture: the config of a model in memory; None: the model that the study's config names. attention_impl: as for `sweep`.
+    """
+    config = chosen.config
+    check_dtype(config.dtype)
+    if chosen.program.trains:
+        yield from ((training, training.architecture, None) for training in _trainings(chosen) if training.wanted)
+        return
+    if architecture is None:
+        architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
+    check_inputs(config, architecture)
+    for spec in specs(chosen.program, config, architecture):
+        if isinstance(spec, Calculation):
+            yield spec, architecture, None
+            continue
+        lengths, here = [config.length] * spec.prompts, hardware or Hardware.of(None)
+        what = spec.edits, lengths, config.length, spec.probe, config.dtype
+        yield spec, architecture, plan(architecture, *what, here, attention_impl, spec.batch_size(here.kind))
+
+
+def _trainings(chosen: Chosen) -> tuple[TrainingSpec, ...]:
+    """The trainings of a study. Errors: the study's function refuses its settings."""
+    return trained.specs(chosen.program.trace(chosen.config, None), chosen.config)
+
+
+def check_inputs(config: Settings, architecture: Config) -> None:
+    """Raise for prompts that no text makes fit the model: longer than its context, or with a BOS outside of its vocabulary.
+
+    config: a study's config, or a suite's, where a field that is None leaves each study its own.
+    """
+    if config.length is not None and config.length > architecture.context:
+        raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
+    if isinstance(config.bos, int) and config.bos not in range(architecture.vocab_size or 0):
+        raise SinkjaxError(f"bos {config.bos} is not a token of {config.model}, whose vocabulary has {architecture.vocab_size}")
+
+
+def store_spec(
+    spec: Part | Calculation,
+    model: Model,
+    batch: Batch,
+    store: Place,
+    machine: Machine = HERE,
+    twin: Callable[[], Model] | None = None,
+) -> None:
+    """Carry out one spec, or its remaining calls, into its store. Errors: the store of other numbers, in one sentence.
+
+    twin: loads the model that the sweep runs on, in place of the one that prepares its edits.
+    """
+    swept = model if twin is None else twin()
+    if isinstance(spec, Calculation):
+        calculate(spec, swept, batch, store)
+        return
+    attributes, how = _attributes(spec, batch), machine.attention_impl
+    if spec.lab.needs_model:
+        edits = [point.edit for point in spec.planned(batch.values)]
+        if finished(store, swept, batch.tokens, edits, spec.probe, batch.lengths, attributes, how):
+            return
+    edits = [point.edit for point in spec.of(spec.lab.on(model, batch, swept, spec.probe))]
+    attributes = _attributes(spec, batch)  # with values that were measured just now
+    into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
+    into_store = functools.partial(into_store, attention_impl=how, batch_size=spec.batch_size(machine.hardware().kind))
+    into_store(swept, batch.tokens, edits, probe=spec.probe, lengths=batch.lengths)
+
+
+def _attributes(spec: Part, batch: Batch) -> dict[str, object]:
+    """Return what a sweep's store says of its prompts and of the values that decided its edits."""
+    found: dict[str, object] = {"study": dict(batch.study)}
+    if spec.lab.needs_model:
+        found["declared"] = spec.lab.program.digest
+        found |= {VALUES: dict(batch.values)} if batch.values else {}
+    return found

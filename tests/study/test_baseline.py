@@ -1,0 +1,110 @@
+"""What a study knows of the unedited model: measured once for each model, prompts and probe of a run, without overflow."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax import Probe
+from sinkjax.analysis.estimates import Absent
+from sinkjax.study import baseline, largest_activation
+from sinkjax.study.baseline import Baseline, Unedited, finite
+from sinkjax.study.work import Batch
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Every sweep that is made: its model, number of prompts and probe."""
+    calls, sweep = [], sinkjax.sweep
+
+    def counted(model, tokens, edits, probe, **rest):
+        calls.append((model, len(tokens), probe))
+        return sweep(model, tokens, edits, probe=probe, **rest)
+
+    monkeypatch.setattr(sinkjax, "sweep", counted)
+    return calls
+
+
+def test_equal_measurements_are_made_once(asked):
+    model, twin = sinkjax.load("mini-softmax"), sinkjax.load("untrained:mini-softmax")
+    tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, (3, 12)).astype(np.int32)
+    batch = Batch(tokens, np.full(3, 12, np.int32), {})
+    received, largest = Probe(attention_received=True), Probe(resid_max=True)
+    first = Unedited(model, batch, prompts=2).data(received)
+    assert Unedited(model, batch, prompts=2).data(Probe(attention_received=True)).identical(first)
+    assert len(asked) == 1
+    for run, probe in (
+        (Unedited(model, batch, prompts=2), largest),
+        (Unedited(model, batch, prompts=3), received),
+        (Unedited(twin, batch, prompts=2), received),
+    ):
+        other = run.data(probe)
+        assert asked[-1] == (run.model, run.prompts, probe)
+        assert not other.equals(first)
+    masked = Unedited(model, batch, prompts=2).data(received, sinkjax.mask_key(0))
+    assert len(asked) == 5
+    assert not masked["attention_received"].equals(first["attention_received"])
+    assert Unedited(model, batch, prompts=2).data(received).identical(first)
+    assert len(asked) == 5
+
+
+def stored(*sizes: list[float]) -> xarray.Dataset:
+    """The largest |h| of some prompts at one position and each depth; infinite: overflowed."""
+    values = np.array(sizes)[None]
+    return xarray.Dataset(
+        {
+            "resid_max": (("edit", "prompt", "depth", "position"), values[..., None]),
+            "non_finite": (("edit", "prompt", "depth"), ~np.isfinite(values)),
+        }
+    )
+
+
+def onset(data: xarray.Dataset, prompts: int) -> int:
+    """The layer in which an activation forms in stored prompts, as a study asks for it."""
+    given: Any = SimpleNamespace(layers=data.sizes["depth"] - 1)
+    lab = Baseline(given, SimpleNamespace(), unedited=Unedited(None, None, data, prompts))
+    found = lab.onset("forms", lambda layers: largest_activation(0, layers))
+    assert lab.values == {"forms": found}
+    return found
+
+
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layer"),
+    [
+        ([[9, 1, 1, 9, 9]], 2),  # the embedding is no layer
+        ([[1, 1, 5, 10, 9]], 2),  # half of the largest is not above half
+        ([[1, 1, 6, 10, 9]], 1),
+        ([[1, 1, 1, 8, 9], [1, 9, 8, 8, 9]], 0),  # by the mean over prompts
+        ([[1, 0, 0, 0, 0]], 3),  # formed in no layer
+        ([[1, INF, 1, 1, 1], [1, 1, 9, 9, 9]], 1),  # a prompt that overflowed counts for nothing
+    ],
+)
+def test_an_activation_forms_in_the_first_layer_above_half_of_its_largest(sizes, layer):
+    assert onset(stored(*sizes), len(sizes)) == layer
+
+
+def test_nothing_is_known_where_every_prompt_overflows():
+    broken, sound = [1, 1, INF], [1, 1, 9.0]
+    with pytest.raises(Absent, match="every prompt overflows"):
+        baseline.onset(Unedited(None, None, stored(broken, sound), 1), 2, lambda layers: largest_activation(0, layers))
+    kept = finite(stored(broken, sound, broken))
+    np.testing.assert_array_equal(kept["resid_max"].values[0, :, :, 0], [sound])
+    whole = stored(sound, sound)
+    assert finite(whole).identical(whole)
+    assert finite(whole.drop_vars("non_finite")).identical(whole.drop_vars("non_finite"))
+
+
+def test_a_number_that_is_kept_is_not_measured_again_and_a_plan_has_a_placeholder():
+    given: Any = SimpleNamespace(layers=4)
+    for kept, expected in (({"forms": 1}, 1), ({}, 3)):
+        lab = Baseline(given, SimpleNamespace(), values=dict(kept))
+        assert lab.onset("forms", lambda layers: largest_activation(0, layers)) == expected
+        assert lab.values == kept  # a placeholder is not kept

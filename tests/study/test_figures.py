@@ -1,0 +1,200 @@
+"""Figures of planted stores: what they draw, before it is drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sinkjax import mask_key
+from sinkjax.analysis.estimates import Absent
+from sinkjax.errors import SinkjaxError
+from sinkjax.papers.kiya.mask import received
+from sinkjax.report.figures import grid as cells
+from sinkjax.report.figures import lines as picture
+from sinkjax.report.figures import points as marks
+from sinkjax.report.section import Drawing
+from sinkjax.study import (
+    ALL,
+    Case,
+    Controlled,
+    Lab,
+    Measure,
+    attention_to,
+    by_layer,
+    dots,
+    each,
+    layer,
+    lines,
+    lines_along,
+    loss,
+    prefixes,
+    sink_rate,
+)
+from sinkjax.study.figures import own_words, row_label, shared_words
+from sinkjax.study.prose import Prose
+from sinkjax.study.trace import Program
+from sinkjax.study.work import Point
+from tests.study.planted import axes, planted, where
+from tests.study.stores import Numbers
+
+N = 8
+LOSS, SEEN = loss(), attention_to(0, 0)
+
+
+@dataclass
+class Drawn:
+    """What the functions that draw were given."""
+
+    given: list[Any] = field(default_factory=list)
+    rest: list[Any] = field(default_factory=list)
+
+    def __call__(self, found: Any, *rest: Any, **options: Any) -> None:
+        self.given.append(found)
+        self.rest.append(rest)
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> Drawn:
+    found = Drawn()
+    for module, name in ((picture, "lines"), (cells, "grids"), (marks, "points")):
+        monkeypatch.setattr(module, name, found)
+    return found
+
+
+def draw(figure: Callable[[Lab, Any], None], numbers: Callable[[str, Point], Numbers], L: int, way: Any = (1, 2)) -> Drawing:
+    """The figure of a study of two sweeps: key 0 masked in all places, and in several ways."""
+
+    def study(lab: Lab, s: Any) -> None:
+        def another_key(rng: np.random.Generator, case: Case) -> Any:
+            return mask_key(lab.random_position(rng, but=(0,)))
+
+        places = (*each(L), *prefixes(L), ALL)
+        lab.sweep("masks", {place: mask_key(0, layers=place.layers) for place in places})
+        lab.sweep("ways", {ALL.at(way=one): mask_key(0) for one in way}, control=another_key, title="keys hidden")
+        figure(lab, lab.sweeps)
+
+    mine = Program("own/drawn", study, Controlled, Prose(), False, "")
+    about = {"text": "of one book", "bos": "none"}
+    settings = {"prompts": N, "control_prompts": N, "controls": 3, "length": 12}
+    lab, read = planted(mine, numbers, layers=L, heads=2, about=about, **settings)
+    for one in read.stores.values():
+        one.attrs["sweep"] |= {"model": {"name": "m"}, "dtype": "float32"}
+    made: Any = lab.figures[0](read)
+    return made
+
+
+def by_row(L: int) -> Callable[[str, Point], Numbers]:
+    """A number of its own for each set of layers: the sum of 2^l over its layers; 0 without an edit."""
+
+    def numbers(store: str, point: Point) -> Numbers:
+        chosen = [] if point.case is None else point.case.place.layers or range(L)
+        total = sum(2**one for one in chosen)
+        return {("seen", 0): total, ("loss",): total}
+
+    return numbers
+
+
+@pytest.mark.parametrize("effect", [False, True])
+def test_lines_of_layers_end_at_all_layers_and_begin_with_the_first(drawn, effect):
+    made = draw(lambda lab, s: lab.draw(lines, LOSS, over=s["masks"], effect=effect), by_row(4), 4)
+    ((one, first),) = drawn.given[0]
+    assert [panel.title for panel in (one, first)] == ["one layer", "layers 0 to l"]
+    for panel, values in ((one, [1, 2, 4, 8]), (first, [1, 3, 7, 15])):
+        (line,) = panel.lines
+        assert list(line.x) == [0, 1, 2, 3]
+        assert [value.mean for value in line.values] == values
+        assert line.reference == (None if effect else 0)
+        assert " ".join(panel.ylabel.split()) == ("effect on " if effect else "") + "loss (nats per token)"
+    assert re.match(rf"Loss \(nats per token\), .*layers\. .*no edit\. .*95% intervals over {N} documents\.$", made.caption)
+
+
+def test_columns_of_received_attention_are_at_the_last_edited_layer(drawn):
+    L = 6
+    draw(lambda lab, s: lab.draw(received, 0, over=s["masks"]), by_row(L), L)
+    (row,) = drawn.rest[0][0]
+    panels = {column.title: values for column, values in zip(drawn.given[0], row.values, strict=True)}
+    assert row.title == "key 0"
+    for title, totals in (("one layer", [2**x for x in range(L)]), ("layers 0 to l", [2 ** (x + 1) - 1 for x in range(L)])):
+        assert panels[title].shape == (L, L)
+        np.testing.assert_allclose(panels[title], np.repeat(np.array(totals)[:, None] / 100, L, axis=1))
+
+
+@pytest.mark.parametrize("figure", [(received, 0), (lines, SEEN)])
+def test_two_layers_make_no_line(figure):
+    """All that two layers give are two points of one series and one of the other."""
+    with pytest.raises(Absent, match=r"masks .*3 sets of layers"):
+        draw(lambda lab, s: lab.draw(*figure, over=s["masks"]), by_row(2), 2)
+
+
+@pytest.mark.parametrize(("way", "order"), [(("self", "even", "all"), ["self", "even", "all"]), ((8, 1, 4), [1, 4, 8])])
+def test_names_keep_their_order_along_an_axis_and_numbers_are_sorted(drawn, way, order):
+    def numbers(store: str, point: Point) -> Numbers:
+        return {("loss",): 1 + way.index(axes(point)["way"]) if axes(point) else 0}
+
+    made = draw(lambda lab, s: lab.draw(lines_along, "way", LOSS, over=s["ways"]), numbers, 4, way)
+    (((panel,),),) = drawn.given
+    (line,) = panel.lines
+    assert line.x == order
+    assert [interval.mean for interval in line.values] == [1 + way.index(one) for one in order]
+    assert line.reference == 0
+    assert re.match(r"Keys hidden: loss \(nats per token\), .*way\. ", made.caption)
+
+
+def test_measures_that_share_a_row_have_a_panel_for_each_condition(drawn):
+    def numbers(store: str, point: Point) -> Numbers:
+        return {("sinks", 1): 1.0} if where(point) == "layer 1" else {("sinks", 0): 0.5}
+
+    row = [partial(sink_rate, key, 0.3) for key in (0, 1)]
+    made = draw(lambda lab, s: lab.draw(by_layer, row, conditions=[s["masks"][layer(1)]]), numbers, 3)
+    ((plain, edited),) = drawn.given[0]
+    assert (plain.title, edited.title) == ("no edit", "layer 1")
+    for panel, means in ((plain, [[50] * 3, [0] * 3]), (edited, [[0] * 3, [100] * 3])):
+        assert [line.name for line in panel.lines] == ["0 (%)", "1 (%)"]
+        assert [[value.mean for value in line.values] for line in panel.lines] == means
+        assert panel.ylabel == "heads that sink on key (%)"
+    assert re.match(r"Heads .* key 0 \(%\), heads .* key 1 \(%\), .*layer", made.caption)
+
+
+def test_each_control_is_a_mark_of_its_own(drawn):
+    def numbers(store: str, point: Point) -> Numbers:
+        return {("loss",): 10 + point.draw if point.draw >= 0 else axes(point).get("way", 0)}
+
+    made = draw(lambda lab, s: lab.draw(dots, LOSS, over=s["ways"]), numbers, 4)
+    found = [(one.name, one.value.mean) for one in drawn.given[0]["loss (nats per token)"]]
+    random = [(label, 10.0 + number) for label in ("way 1", "way 2") for number in range(3)]
+    assert found == [("no edit", 0.0), ("way 1", 1.0), ("way 2", 2.0), *random]
+    assert "random controls" in made.caption
+
+
+def test_a_figure_of_conditions_that_a_sweep_lacks_is_refused_before_it_is_drawn():
+    with pytest.raises(SinkjaxError, match="masks is layer 7"):
+        draw(lambda lab, s: lab.draw(by_layer, partial(sink_rate, 0, 0.3), conditions=[s["masks"][layer(7)]]), by_row(3), 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "shared"),
+    [
+        (("heads that sink on key 0 (%)", "heads that sink on the position (%)"), "heads that sink"),
+        (("heads that sink on key 0 (%)", "heads that sink on key 12 (%)"), "heads that sink on key"),
+        (("heads that sink on key 1 (%)", "heads that sink on key 12 (%)"), "heads that sink on key"),
+        (("loss", "norm"), ""),
+    ],
+)
+def test_a_shared_axis_ends_with_a_noun(names, shared):
+    assert shared_words(names) == shared
+
+
+def test_lines_of_a_panel_are_named_by_what_differs():
+    def named(*names: str) -> list[Measure]:
+        return [Measure(name, lambda data: data) for name in names]
+
+    keys = named("heads that sink on key 0 (%)", "heads that sink on key 1 (%)")
+    assert (own_words(keys), row_label(keys)) == (["key 0", "key 1"], "heads that sink on key (%)")
+    for names in (["loss of text (nats)"], ["sink rate", "loss"]):
+        assert (own_words(named(*names)), row_label(named(*names))) == (names, names[0])

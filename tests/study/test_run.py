@@ -1,0 +1,280 @@
+"""A study from its config to its page, on a tiny model: complete, resumable, repeatable, and never in another's folder."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.table import number
+from sinkjax.study import rebuild, run
+from sinkjax.study.choice import choose
+from sinkjax.study.parts import NOOP_SERIES
+from tests.study.tiny import mask, streaming, study, write_both
+
+STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
+EDITS = [{"compose": []}, {"mask_key": {"key": 0, "layers": {"each": "0:3"}}}, {"mask_key": {"key": 1}}]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def finished(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished background/streaming."""
+    out = tmp_path_factory.mktemp("finished") / "streaming"
+    run.carry_out(streaming(files), out)
+    return out
+
+
+def values(store: Path) -> dict[str, np.ndarray]:
+    return {name: array.values for name, array in xarray.open_zarr(store, chunks=None).data_vars.items()}
+
+
+def test_a_run_leaves_stores_config_summary_claims_figures_and_page(finished):
+    stores = {f"{name}.zarr" for name in ("windows", "windows-controls", "recomputed", "maps", "continuations", "identity")}
+    files = {"config.yaml", "summary.csv", "claims.csv", "figures", "report.html"}
+    assert {path.name for path in finished.iterdir()} == stores | files
+    figures = {path.name for path in (finished / "figures").iterdir()}
+    assert figures == {
+        f"{name}.{kind}" for name in ("loss-by-position", "windows-first", "attention-maps") for kind in ("png", "svg")
+    }
+
+
+def test_the_page_holds_the_numbers_of_the_summary(finished):
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    *lines, same = csv.DictReader(io.StringIO((finished / "summary.csv").read_text()))
+    assert same["group"] == NOOP_SERIES
+    assert len(lines) == 3
+    for line in lines:
+        assert number(float(line["mean"])) in page
+        assert number(float(line["effect_low"])) in page
+
+
+def test_the_summary_is_that_of_the_stored_statistics(finished):
+    label = "size 6, first 1"
+    nll = xarray.open_zarr(finished / "windows.zarr", chunks=None)["nll"].sel(edit=label)[:, 6:-1]
+    (line,) = [line for line in csv.DictReader(io.StringIO((finished / "summary.csv").read_text())) if line["edit"] == label]
+    assert float(line["mean"]) == pytest.approx(nll.mean().item())
+
+
+def test_stores_say_how_they_were_made(finished):
+    attributes = xarray.open_zarr(finished / "windows.zarr", chunks=None).attrs
+    assert attributes["study"]["experiment"] == "background/streaming"
+    assert attributes["study"]["text"] == "file text.txt"
+    assert attributes["study"]["bos"] == "none"
+    assert attributes["study"]["trained_with"] == "<s>"  # by the family's table
+    assert re.search("trained with &lt;s&gt; .*--bos auto", (finished / "report.html").read_text())
+    assert len(attributes["study"]["first_tokens"]) == 4
+    assert attributes["study"]["config"]["prompts"] == 3
+
+
+def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(finished):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.suffix != ".html"}
+    written = {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")}
+    (finished / "report.html").unlink()
+    chosen = choose(str(finished))
+    run.carry_out(chosen, chosen.folder)
+    assert (finished / "report.html").is_file()
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")} == written
+
+
+def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):
+    run.carry_out(choose(str(finished / "windows-controls.zarr")), tmp_path / "again")
+    for name in ("windows", "windows-controls"):
+        first, second = values(finished / f"{name}.zarr"), values(tmp_path / "again" / f"{name}.zarr")
+        assert first.keys() == second.keys()
+        for key in first:
+            np.testing.assert_array_equal(first[key], second[key])
+    assert (finished / "summary.csv").read_bytes() == (tmp_path / "again" / "summary.csv").read_bytes()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, monkeypatch):
+    whole = sinkjax.sweep
+
+    def interrupted(*args, out, **kwargs):
+        if out.name == "windows-controls.zarr":
+            raise KeyboardInterrupt
+        return whole(*args, out=out, **kwargs)
+
+    monkeypatch.setattr(sinkjax, "sweep", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        run.carry_out(streaming(files), tmp_path / "out")
+    assert not (tmp_path / "out" / "report.html").exists()
+    monkeypatch.setattr(sinkjax, "sweep", whole)
+    run.carry_out(streaming(files), tmp_path / "out")
+    assert (tmp_path / "out" / "summary.csv").read_bytes() == (finished / "summary.csv").read_bytes()
+
+
+def test_another_config_is_refused_with_the_difference(files, finished):
+    with pytest.raises(SinkjaxError, match=r"prompts was 3, now 2; seed .* 1"):
+        run.carry_out(streaming(files, prompts=2, seed=1), finished)
+    with pytest.raises(SinkjaxError, match="experiment was background/streaming, now sweep"):
+        run.carry_out(study("sweep", files, edits=EDITS), finished)
+
+
+OWN = """
+from dataclasses import dataclass
+
+import numpy as np
+import xarray
+
+from sinkjax import mask_key
+from sinkjax.study import *
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OnText):
+    prompts: int = 2
+    length: int = 12
+
+
+def counted(model, batch):
+    return xarray.Dataset({"tokens": ("prompt", np.full(2, len(batch.tokens)))})
+
+
+def study(lab: Lab, s: Settings) -> None:
+    forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
+    lab.sweep("masks", {layer(forms): mask_key(0)}, [sink_rate(0, 0.3)])
+    lab.calculate("counted", counted, ["tokens"], declared={"window": 3}, prompts=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "store"),
+    [
+        ("layer(forms)", "layer((forms + 1) % lab.layers)", "masks"),
+        ("mask_key(0)", "mask_key(1)", "masks"),
+        ('"window": 3', '"window": 5', "counted"),
+    ],
+)
+def test_an_own_study_that_was_edited_keeps_no_old_numbers(files, tmp_path, old, new, store):
+    mine, settings = tmp_path / "again.py", {"model": str(files / "model"), "text": str(files / "text.txt")}
+    mine.write_text(OWN)
+    rows = sinkjax.run(str(mine), tmp_path / "out", **settings).rows
+    assert sinkjax.run(str(mine), tmp_path / "out", **settings).rows == rows
+    mine.write_text(OWN.replace(old, new))
+    with pytest.raises(SinkjaxError, match=rf"{store}\.zarr contains another sweep"):
+        sinkjax.run(str(mine), tmp_path / "out", **settings)
+
+
+def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SinkjaxError, match="exists with other content"):
+        run.carry_out(streaming(files), tmp_path)
+    with pytest.raises(SinkjaxError, match="is a file"):
+        run.carry_out(streaming(files), tmp_path / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"map_layers": [3]}, "map_layers .*layer 3, .* 0 to 2"),
+        ({"model": "nowhere"}, "unknown model 'nowhere'"),
+        ({"length": 65}, "length 65 .* 64 tokens"),
+    ],
+)
+def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        run.carry_out(mask(files, **fields), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
+    with pytest.raises(SinkjaxError, match="holds no results yet"):
+        rebuild.build(streaming(files), tmp_path)
+    shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
+    (tmp_path / "windows.zarr" / ".zmetadata").unlink()
+    with pytest.raises(SinkjaxError, match=r"windows\.zarr"):
+        rebuild.build(streaming(files), tmp_path)
+    shutil.rmtree(tmp_path / "windows.zarr")
+    (tmp_path / "windows.zarr").mkdir()
+    with pytest.raises(SinkjaxError, match=r"no store .*windows\.zarr"):
+        rebuild.build(streaming(files), tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_python_runs_a_shipped_study_with_other_fields(files, finished):
+    section = run.run("background/streaming", finished, **documents.fields(streaming(files).config))
+    assert section.study == "background/streaming"
+    with pytest.raises(SinkjaxError, match="unknown key 'promts'"):
+        run.run("background/streaming", finished / "other", promts=2)
+
+
+def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_path):
+    section = run.carry_out(study("sweep", files, edits=EDITS, probe=[*STATISTICS, "nll"]), tmp_path / "out")
+    assert section.featured == ("no edit", *(f"mask_key(key=0, layers={layer})" for layer in range(3)), "mask_key(key=1)")
+    assert {row.measure for row in section.rows} == {
+        "heads that sink on key 0 (%)",
+        "largest |h| at position 0",
+        "largest |h| at any position but 0",
+        "loss (nats per token)",
+    }
+
+
+def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):
+    model = sinkjax.load(str(files / "model"))
+    tokens, _ = sinkjax.encode(model, ["some text to read", "and some more of it", "and a last one"], bos="model", length=12)
+    edits = [sinkjax.compose(label="none"), sinkjax.mask_key(0)]
+    probe = sinkjax.Probe.of(*STATISTICS)
+    sinkjax.sweep(model, tokens, edits, probe=probe, out=tmp_path / "mine.zarr", progress=False)
+    chosen = choose(str(tmp_path / "mine.zarr"))
+    section = rebuild.build(chosen, chosen.folder)
+    assert section.featured == ("none", "mask_key(key=0)")
+    assert (tmp_path / "mine-report" / "report.html").is_file()
+
+
+def test_a_page_names_the_edits_that_changed_no_cell(files, tmp_path):
+    edits = [{"compose": []}, {"add_logit": {"key": 0, "value": 0.0}}, {"mask_key": {"key": 0}}]
+    section = run.carry_out(study("sweep", files, edits=edits, probe=["resid_max"]), tmp_path)
+    said = "Of the edits of sweep, these changed no cell in any prompt: add_logit(key=0, value=0)."
+    assert [note for note in section.notes if "no cell" in note] == [said]
+    assert said in (tmp_path / "report.html").read_text()
+
+
+def test_controls_are_measured_on_all_prompts_where_these_are_few(files):
+    chosen = mask(files, prompts=3, control_prompts=8)
+    [controls] = [plan for spec, _, plan in run.work(chosen) if spec.name == "masks-controls"]
+    assert controls.prompts == 3
+
+
+def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_path):
+    loaded = sinkjax.load(str(files / "model"))
+    nameless = dataclasses.replace(loaded, source={**loaded.source, "name": "mine"})
+    fields = {"text": str(files / "text.txt"), "prompts": 3, "length": 12}
+    here = sinkjax.run("gu/norms", tmp_path / "memory", model=nameless, **fields)
+    there = sinkjax.run("gu/norms", tmp_path / "folder", model=str(files / "model"), **fields)
+    assert here.rows == there.rows
+    assert [one.numbers for one in here.verdicts] == [one.numbers for one in there.verdicts]  # of the untrained twin too
+    assert here.provenance["model"] == "mine"
+    assert rebuild.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
+    with pytest.raises(SinkjaxError, match=r"dtype is float16, .*float32"):
+        sinkjax.run("gu/norms", tmp_path / "other", model=loaded, dtype="float16", **fields)
+    with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own"):
+        sinkjax.run("trigger/one-layer", tmp_path / "other", model=loaded)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_model_without_a_tokenizer_reads_text_with_that_of_another(files, tmp_path):
+    bare = shutil.copytree(files / "model", tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    fields = {"text": str(files / "text.txt"), "prompts": 3, "length": 12, "bos": "model"}
+    with pytest.raises(SinkjaxError, match="bare has no tokenizer"):
+        sinkjax.run("gu/norms", tmp_path / "none", model=str(bare), **fields)
+    found = sinkjax.run("gu/norms", tmp_path / "other", model=str(bare), tokenizer=str(files / "model"), **fields)
+    assert found.rows == sinkjax.run("gu/norms", tmp_path / "own", model=str(files / "model"), **fields).rows
+    assert str(files / "model") in found.provenance["settings"]

@@ -1,0 +1,128 @@
+"""Studies on models with less in them: each refuses what it needs in one sentence, and can be planned without all else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sinkjax import SinkjaxError
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.edits.edit import resolve
+from sinkjax.model.attention_bias import KeyBias
+from sinkjax.model.config import Caps, Config, NoPosition
+from sinkjax.model.experts import Experts
+from sinkjax.model.normalisers import NAMED
+from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
+from sinkjax.model.positions import Alibi, Learned
+from sinkjax.model.rotary import QueryGrowth, Rope
+from sinkjax.study.choice import choose
+from sinkjax.study.parts import Part, specs
+from sinkjax.study.registry import find, studies, trains
+
+LESS: dict[str, tuple[dict[str, Any], str]] = {
+    "vocabulary": ({"vocab_size": None}, "no vocabulary"),
+    "grows": ({"position": Rope(1e4, growth=QueryGrowth(0.1, 64))}, r"QueryGrowth\(beta=0.1, original_context=64\)"),
+    "vectors": ({"position": NoPosition()}, "no position vectors"),
+    "bias": ({"qkv_bias": False}, "no query biases"),
+    "rope": ({"position": NoPosition()}, "no rotary positions"),
+    "added": ({"position": Learned()}, r"positions but Learned\(\)"),
+    "scored": ({"position": Alibi()}, r"positions but Alibi\(\)"),
+    "late": ({"qk_norm": AfterRotation(RMSNorm(1e-5))}, r"AfterRotation\(norm=RMSNorm\(.*\)\)"),
+    "causal": ({"prefix": 5}, "prefix of 5"),
+    "alone": ({"embed_norm": True}, "no plain embedding"),
+    "rms": ({"norm": LayerNorm(1e-5)}, r"no RMSNorm but LayerNorm\(eps=1e-05, gain=True, bias=True\)"),
+    "norm": ({"norm": None}, "no norm"),
+    "pre": ({"norm_place": "parallel"}, "no pre-norm but parallel"),
+    "before": ({"norm_place": "post"}, "norm .*place is post"),
+    "mlp": ({"mlp_width": None}, "no MLP"),
+    "gate": ({"gated_mlp": False}, "no gated MLP"),
+    "single": ({"experts": Experts(4, 2)}, "no MLP without experts"),
+    "heads": ({"summed_heads": True}, "no concatenated heads"),
+    "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
+    "extra": ({"kv_bias": KeyBias()}, r"softmax .*KeyBias\(.*\)"),
+    "kernel": ({"normaliser": NAMED["elu-kernel"]}, r"kernel but EluKernel\(\)"),
+    "keys": ({"qk_norm": LayerNorm(1e-5)}, "no keys without a LayerNorm"),
+    "cap": ({"caps": Caps(scores=50.0)}, "no .*soft cap.*"),
+    "scale": ({"score_scale": 1.0}, "scale of scores but 1"),
+    "windows": ({"windows": None}, "no sliding windows"),
+}
+NEEDED = {
+    "background/circuit": {"mlp", "pre"},
+    "background/compression": {"mlp"},
+    "background/kinds": {"softmax", "cap", "extra", "causal"},
+    "background/mechanism": {"vectors", "bias", "mlp"},
+    "background/patch": {"mlp"},
+    "background/quantise": {"mlp"},
+    "background/windows": {"windows"},
+    "gu/angles": {"scale", "scored", "kernel", "cap"},
+    "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale", "late", "grows"},
+    "gu/positions": {"scored"},
+    "kiya/after-softmax": {"softmax", "cap", "extra"},
+    "kiya/embedding": {"norm", "before", "added", "alone", "late"},
+    "kiya/figures": {"rope", "alone", "norm", "before", "softmax", "cap", "extra", "late", "grows"},
+    "kiya/predictions": {"softmax", "cap", "extra", "causal", "added"},
+    "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra", "late", "grows"},
+    "kiya/scan": {"kernel"},
+    "kiya/split": {"softmax", "cap", "extra", "causal"},
+    "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
+    "li/isolate": {"softmax", "cap", "extra", "causal"},
+    "li/mediation": {"softmax", "cap", "extra", "causal", "mlp", "gate", "single"},
+    "li/super-neurons": {"mlp", "gate", "single"},
+    "li/variance": {"softmax", "cap", "extra", "causal", "heads"},
+}
+STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]
+
+
+@pytest.fixture
+def architecture(name: str) -> Config:
+    """SmolLM2's, with all that a study needs."""
+    plain = open_checkpoint("smollm2-135m", weights=False).config
+    position = Learned() if "vectors" in needed(name) else plain.position
+    return dataclasses.replace(plain, windows=(512,) * plain.layers, qkv_bias=True, position=position)
+
+
+def needed(name: str) -> set[str]:
+    return NEEDED.get(name, set()) | {"vocabulary"}
+
+
+def without(architecture: Config, parts: set[str]) -> Config:
+    """A model with none but these parts; where several positions are left to choose, the last kind of LESS."""
+    lost = [part for part in LESS if part not in parts]
+    if "softmax" in parts:
+        lost.remove("kernel")
+    if "vectors" in parts:
+        lost = [part for part in lost if part not in ("grows", "rope", "added", "scored")]
+    if "rope" in parts:
+        lost = [part for part in lost if part not in ("vectors", "added", "scored")]
+    if "pre" in parts:
+        lost.remove("before")
+    wholes = {"norm": ("pre", "before", "alone"), "mlp": ("gate", "single"), "gate": ("single",)}
+    for whole, part in ((whole, part) for whole, under in wholes.items() for part in under):  # nothing is said of what is gone
+        if whole in lost and part in lost:
+            lost.remove(part)
+    return dataclasses.replace(architecture, **{field: value for part in lost for field, value in LESS[part][0].items()})
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_what_a_study_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
+    for part in needed(name):
+        changes, words = LESS[part]
+        with pytest.raises(SinkjaxError, match=rf"^{name} .*{words}$"):
+            specs(find(name), choose(name).config, dataclasses.replace(architecture, **changes))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
+    """With none of the other parts, its sweeps are made, and their edits and probes fit the model."""
+    less, config = without(architecture, needed(name)), choose(name).config
+    for spec in specs(find(name), config, less):
+        if isinstance(spec, Part):
+            spec.probe.check(less, config.length)
+            for entry in spec.edits[:: max(1, len(spec.edits) // 4)]:
+                resolve(entry, less, [config.length] * spec.prompts, config.length)
+
+
+def test_studies_that_need_something_are_all_listed() -> None:
+    assert set(NEEDED) <= set(STUDIES)

@@ -1,0 +1,234 @@
+"""All studies of a family: each in its folder, all on one page, those that refuse the model named with their reason."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.cli import main as cli
+from sinkjax.cli import plan as cli_plan
+from sinkjax.cli import run as cli_run
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import shipped
+from sinkjax.errors import SinkjaxError, Unavailable
+from sinkjax.study import Lab, choice, loss, registry, run, suite
+from sinkjax.study.choice import Chosen, choose
+from sinkjax.study.config import All, AllTrained
+from sinkjax.study.contrasts import Parts
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.prose import Prose, Statement
+from sinkjax.study.settings import OnText
+from sinkjax.study.trace import Program
+from tests.study.tiny import write_both
+
+STATEMENT = "The loss is a number (Fig. 1)."
+IT = np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0])
+
+
+def made_up(name: str, study: Callable[[Lab, OnText], None]) -> Program:
+    """A study that is not in a file."""
+    prose = Prose("Seed {seed}", "A claim.", (), {"one": Statement(STATEMENT, "3.1")})
+    return Program(name, study, OnText, prose, False, "")
+
+
+def unedited(lab: Lab, s: OnText) -> None:
+    """One unedited sweep, with one claim."""
+    sweep = lab.sweep("sweep", measures=[loss()])
+
+    def of_loss(read: Numbers) -> Parts:
+        read.first(loss(), sweep)
+        return Parts(IT, None, None, None, "", "it")
+
+    lab.claim("one", "Fig. 1", of_loss)
+
+
+def no_gate(lab: Lab, s: OnText) -> None:
+    unedited(lab, s)
+    raise SinkjaxError("the model has no gate")
+
+
+def no_bos(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
+    """It turns out when the model is loaded."""
+    raise SinkjaxError("the tokenizer names no BOS")
+
+
+def numbers(lab: Lab, s: OnText) -> None:
+    of = lab.calculate("numbers", no_bos, (), None, s.prompts)
+    lab.claim("one", "Fig. 1", lambda read: read.data(of.name))
+
+
+STUDIES = (
+    made_up("made-up/gated", no_gate),
+    made_up("made-up/late", numbers),
+    made_up("made-up/sweep", unedited),
+    made_up("other/sweep", unedited),
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    """The suite "made-up" on a tiny model."""
+    monkeypatch.setattr(registry, "declared", dict)
+    monkeypatch.setattr(registry, "_registered", {study.name: study for study in STUDIES})
+    shipped = {study.name: Chosen(study.name, OnText(prompts=2, length=10, seed=5)) for study in STUDIES}
+    monkeypatch.setattr(suite, "by_name", lambda name: shipped.get(name) or choose(name))
+    config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)
+    return Chosen("all", config)
+
+
+def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(chosen, tmp_path):
+    report = suite.carry_out(chosen, tmp_path / "out")
+    (section,) = report.sections
+    assert (section.title, section.rows[0].value.n) == ("Seed 5", 3)  # the study's own seed, and the suite's prompts
+    assert report.skipped == {"made-up/gated": "the model has no gate", "made-up/late": "the tokenizer names no BOS"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.yaml", "refused.yaml", "report.html", "late", "sweep"}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for words in ('href="#made-up/sweep"', 'id="made-up/sweep"', "1 replicates", report.skipped["made-up/gated"], "it: 2.25"):
+        assert words in page
+
+
+def test_a_suite_states_the_bos_of_all_its_studies(chosen):
+    own = suite.member(chosen.config, "made-up/sweep").config
+    stated = suite.member(dataclasses.replace(chosen.config, bos="model"), "made-up/sweep").config
+    assert (own.bos, stated.bos) == ("auto", "model")
+    assert dataclasses.replace(stated, bos="auto") == own
+
+
+def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):
+    suite.carry_out(chosen, tmp_path)
+    (line,) = csv.DictReader((tmp_path / "sweep" / "claims.csv").open())
+    assert (line["statement"], line["word"], line["paper"]) == (STATEMENT, "replicates", "3.1")
+    assert "<h2>Claims" in (tmp_path / "sweep" / "report.html").read_text()
+
+
+def test_the_model_is_loaded_once(chosen, tmp_path, monkeypatch):
+    loaded = []
+    real = sinkjax.load
+    monkeypatch.setattr(sinkjax, "load", lambda *args, **kwargs: loaded.append(args) or real(*args, **kwargs))
+    suite.carry_out(Chosen("all", documents.build(All, {**documents.fields(chosen.config), "family": ""}, "the test")), tmp_path)
+    assert len(loaded) == 1
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"made-up", "other"}
+
+
+def test_a_second_run_resumes_and_a_report_is_rebuilt_from_the_stores(chosen, tmp_path, monkeypatch):
+    suite.carry_out(chosen, tmp_path)
+    page = (tmp_path / "report.html").read_bytes()
+    monkeypatch.setattr("sinkjax.sweeps.run.compute", lambda computation, schedule, todo: iter(()))
+    for again in (suite.carry_out, suite.build):
+        (tmp_path / "report.html").unlink()
+        again(chosen, tmp_path)
+        assert (tmp_path / "report.html").read_bytes() == page
+
+
+def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
+    suite.carry_out(chosen, tmp_path)
+    (tmp_path / "refused.yaml").unlink()
+    report = suite.build(chosen, tmp_path)
+    assert [section.study for section in report.sections] == ["made-up/sweep"]
+    assert "not started yet" in report.skipped["made-up/gated"]
+    assert "holds no results yet" in report.skipped["made-up/late"]
+
+
+def test_a_study_that_finished_after_it_was_refused_is_on_the_page(chosen, tmp_path):
+    report = suite.carry_out(chosen, tmp_path)
+    refused = {**report.skipped, "made-up/sweep": "it was refused once"}
+    (tmp_path / "refused.yaml").write_text(documents.dump(refused))
+    again = suite.build(chosen, tmp_path)
+    assert ([section.rows for section in again.sections], again.skipped) == ([report.sections[0].rows], report.skipped)
+
+
+def test_another_suite_in_the_folder_is_refused(chosen, tmp_path):
+    suite.carry_out(chosen, tmp_path)
+    with pytest.raises(SinkjaxError, match="prompts was 3, now 2"):
+        suite.carry_out(Chosen("all", documents.build(All, {**documents.fields(chosen.config), "prompts": 2}, "")), tmp_path)
+
+
+def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
+    def full(*args: Any, **options: Any) -> None:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError as error:
+            raise SinkjaxError("cannot write") from error
+
+    monkeypatch.setattr(run, "carry_out", full)
+    with pytest.raises(SinkjaxError, match="cannot write"):
+        suite.carry_out(chosen, tmp_path)
+
+
+def test_a_place_that_does_not_answer_stops_the_suite(chosen, tmp_path, monkeypatch):
+    def silent(*args: Any, **options: Any) -> None:
+        raise Unavailable("cannot use s3://results: timed out")
+
+    monkeypatch.setattr(run, "carry_out", silent)
+    with pytest.raises(Unavailable, match="timed out"):
+        suite.carry_out(chosen, tmp_path)
+
+
+def test_what_is_wrong_with_the_suite_itself_is_said_before_anything_is_written(chosen, tmp_path):
+    for fields, sentence in (({"model": "nowhere"}, "unknown model"), ({"family": "keiya"}, "unknown family 'keiya'")):
+        values = {**documents.fields(chosen.config), **fields}
+        with pytest.raises(SinkjaxError, match=sentence):
+            suite.carry_out(Chosen("all", documents.build(All, values, "the test")), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_covers_each_member_or_says_why_not(chosen):
+    planned = dict(suite.plans(chosen))
+    assert planned["made-up/gated"] == "the model has no gate"
+    ((spec, architecture, plan),) = planned["made-up/sweep"]
+    assert (spec.name, architecture.layers, plan.prompts) == ("sweep", 3, 3)
+
+
+def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
+    chooser = lambda name, rest: (choose(name) if (tmp_path / "out").exists() else chosen, rest)  # noqa: E731
+    for module in (cli_run, cli_plan):
+        monkeypatch.setattr(module, "chosen_study", chooser)
+    assert cli.main(["plan", "kiya/all"]) == 0
+    assert "made-up/gated does not run: " in capsys.readouterr().out
+    assert cli.main(["run", "kiya/all", "--out", str(tmp_path / "out")]) == 0
+    ran = capsys.readouterr()
+    assert "made-up/sweep (3 of 3)" in ran.err
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    for shown in (ran.out, capsys.readouterr().out):
+        assert "Seed 5" in shown
+        assert "1 replicates" in shown
+        assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in shipped() if choice.choose(name).suite and choice.choose(name).experiment != registry.SERIES]
+)
+def test_a_shipped_suite_holds_every_study_of_its_family(name):
+    family, config = name.rpartition("/")[0], choose(name).config
+    assert config.family == family
+    order = {"order": config.order} if isinstance(config, All) else {}
+    assert config == type(config)(family=family, **order)
+    alike = [name for name in registry.studies() if registry.trains(name) == isinstance(config, AllTrained)]
+    assert sorted(suite.names(config)) == [name for name in alike if "/" in name and name.startswith(family)]
+
+
+def test_members_run_on_the_suites_model_with_their_own_sizes():
+    config = All(family="kiya", model="untrained:smollm2-135m", seed=7)
+    one = suite.member(config, "kiya/mask", 30)
+    assert (one.config.model, one.config.seed) == ("untrained:smollm2-135m", 7)
+    shipped = choose("kiya/mask").config
+    assert (one.config.prompts, one.config.controls) == (shipped.prompts, shipped.controls)
+    assert [suite.place(one, "kiya/mask", Path("out")) for one in (config, All())] == [Path("out/mask"), Path("out/kiya/mask")]
+
+
+def test_python_is_told_how_to_run_a_suite(tmp_path):
+    with pytest.raises(SinkjaxError, match="kiya/all is a suite"):
+        run.run("kiya/all", tmp_path / "out")

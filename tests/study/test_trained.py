@@ -1,0 +1,110 @@
+"""Studies that train their own models: contrasts over seeds, premises, rows and sentences, on planted stores."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.study import Lab, Measure, versus
+from sinkjax.study.numbers import Stored
+from sinkjax.study.prose import Prose
+from sinkjax.study.results import traced, verdicts
+from sinkjax.study.settings import Trains
+from sinkjax.study.trace import Program
+from sinkjax.study.trained import attains, rows, specs, status
+from sinkjax.study.work import TrainingSpec
+
+SEEDS = 8
+SINK = Measure("weight on BOS", lambda data: np.asarray(data["sink"].values), range=(0.0, 1.0))
+LOSS = Measure("loss", lambda data: np.asarray(data["loss"].values), log=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Trains):
+    """The shared settings."""
+
+
+def study(lab: Lab, s: Settings) -> None:
+    given: Any = SimpleNamespace()
+    spec = {name: TrainingSpec(name, given, given, lambda trained: xarray.Dataset()) for name in ("softmax", "relu", "other")}
+    softmax = lab.train("softmax", spec["softmax"], "with softmax", paper={"loss": 0.5})
+    relu = lab.train("relu", spec["relu"], compared=True)
+    other = lab.train("other", spec["other"])
+    lab.summary(SINK, LOSS)
+    lab.claim("sinks", "a theorem", versus(SINK, softmax, relu))
+    lab.claim("fewer", "a theorem", versus(SINK, relu, softmax), sign=-1)
+    lab.claim("above", "a table", versus(SINK, softmax, 0.95), attains(SINK, softmax, least=0.5))
+    lab.claim("untested", "a table", versus(SINK, softmax, 0.1), attains(SINK, relu, least=0.5))
+    lab.claim("not trained", "a table", versus(SINK, softmax, other))
+    lab.claim("loss", "a table", versus(LOSS, softmax, relu))
+
+
+STUDY = Program("own/trains", study, Settings, Prose(), True, "")
+
+
+def store(sink: float, loss: float, outcome: str = "converged", seeds: int = SEEDS) -> xarray.Dataset:
+    noise = np.random.default_rng(int(100 * sink)).uniform(-0.01, 0.01, seeds)
+    columns = {"sink": sink + noise, "loss": loss * np.exp(noise), "outcome": [outcome] * seeds, "steps": [7] * seeds}
+    variables = {name: ("run", values) for name, values in columns.items()}
+    return xarray.Dataset(variables, {"run": np.arange(seeds)}, {"sweep": {"config": {}}})
+
+
+def results(**stores: xarray.Dataset) -> tuple[Lab, Stored]:
+    return traced(STUDY.trace(Settings(seeds=SEEDS), None), stores)
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[Lab, Stored]:
+    return results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0))
+
+
+def test_trainings_are_compared_by_seed(found):
+    words = {one.name: one.judgement.word for one in verdicts(*found)}
+    assert words == {
+        "sinks": "replicates", "fewer": "replicates", "above": "opposite", "untested": "not applicable",
+        "not trained": "not applicable", "loss": "replicates",
+    }  # fmt: skip
+    judged = {one.name: one.judgement for one in verdicts(*found)}
+    assert judged["sinks"].D.mean == pytest.approx(0.88, abs=0.02)
+    assert judged["sinks"].S.mean == pytest.approx(0.98, abs=0.02)
+    assert judged["loss"].D.mean == pytest.approx(np.log(2), abs=0.02)
+    assert "0.5" in judged["untested"].reason
+    assert judged["not trained"].reason == "other was not trained"
+
+
+def test_seven_seeds_of_eight_give_no_word():
+    few = results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, seeds=SEEDS - 1))
+    (first, *_) = verdicts(*few)
+    assert first.judgement.word == "not applicable"
+    assert re.search("7 seeds of softmax and relu .* 8", first.judgement.reason)
+
+
+def test_the_summary_has_each_training_the_papers_number_and_each_run(found):
+    table = {(row.condition, row.measure): row for row in rows(*found)}
+    assert table["with softmax", "weight on BOS"].value.mean == pytest.approx(0.9, abs=0.01)
+    assert table["with softmax", "loss, paper"].value.note == "0.5"
+    assert table["relu", "loss, paper"].value.note == "-"
+    assert table["relu", "weight on BOS"].effect.mean == pytest.approx(-0.88, abs=0.02)
+    assert table["other", "seeds"].value.note == "not run"
+    assert table["with softmax, seed 3", "loss"].value.mean == pytest.approx(2.0, rel=0.02)
+
+
+def test_what_did_not_come_to_its_end_is_said():
+    said = " ".join(status(*results(softmax=store(0.9, 2.0), relu=store(0.02, 1.0, "diverged"))))
+    assert re.search("1 of 3 trainings .*: other", said)
+    assert re.search("relu: seeds 0, 1, 2, 3, 4, 5, 6, 7 .*step 7", said)
+
+
+def test_only_named_trainings_run_and_an_unknown_one_is_refused():
+    lab = STUDY.trace(Settings(), None)
+    wanted = {one.name: one.wanted for one in specs(lab, Settings(only=("relu",)))}
+    assert wanted == {"softmax": False, "relu": True, "other": False}
+    with pytest.raises(SinkjaxError, match="unknown training 'rely'"):
+        specs(lab, Settings(only=("rely",)))

@@ -1,0 +1,134 @@
+"""Runs that did not do what was asked, and studies that say one thing twice, are refused."""
+
+from __future__ import annotations
+
+import csv
+import re
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from sinkjax import SinkjaxError
+from sinkjax.cli import main as cli
+from sinkjax.config_files.programs import typed
+from sinkjax.study import Measure
+from sinkjax.study.choice import choose
+from sinkjax.study.folder import open_store
+from sinkjax.study.registry import find, program, register
+from sinkjax.study.results import architecture_of, traced
+from sinkjax.study.run import work
+from tests.study.tiny import write_model, write_text
+
+SWEEP = """
+experiment: sweep
+model: {model}
+text: {text}
+prompts: 3
+length: 12
+probe: [attention_received]
+edits:
+  - compose: []
+  - mask_key: {{key: 0}}
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("untrue")
+    write_model(folder / "model")
+    write_model(folder / "other", rms_norm_eps=1e-6)
+    write_text(folder / "text.txt")
+    (folder / "mine.yaml").write_text(SWEEP.format(model=folder / "model", text=folder / "text.txt"))
+    return folder
+
+
+def series(files) -> list[str]:
+    return ["run", "kiya/baseline", "--text", str(files / "text.txt"), "--prompts", "3", "--length", "12"]
+
+
+@pytest.fixture(scope="module")
+def finished(files):
+    assert cli.main(["sweep", str(files / "mine.yaml"), "--out", str(files / "out")]) == 0
+    return files / "out"
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [("model:", "model: mini-head-norm"), ("prompts:", "prompts: 2"), ("dtype:", "dtype: bfloat16"), ("eps:", "eps: 0.5")],
+)
+def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsys) -> None:
+    config = finished / "config.yaml"
+    text = config.read_text()
+    lines = [now if line.startswith(was) else line for line in text.splitlines()]
+    assert lines != text.splitlines()
+    try:
+        config.write_text("\n".join(lines) + "\n")
+        assert cli.main(["report", str(finished)]) == 2
+    finally:
+        config.write_text(text)
+    name = was.rstrip(":")
+    assert f"was made with {name} " in capsys.readouterr().err
+    assert cli.main(["report", str(finished)]) == 0
+
+
+def test_a_series_that_refused_a_model_ends_with_another_code(files, tmp_path, capsys) -> None:
+    models = ["--models", str(files / "model"), str(tmp_path / "absent")]
+    assert cli.main([*series(files), *models, "--out", str(tmp_path / "out")]) == 2
+    assert re.search(rf"1 of 2 models .*{tmp_path / 'absent'}", capsys.readouterr().err)
+    assert (tmp_path / "out" / "series.csv").is_file()
+    assert list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
+
+
+def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, capsys) -> None:
+    absent = [str(tmp_path / name) for name in ("one", "two")]
+    assert cli.main([*series(files), "--models", *absent, "--out", str(tmp_path / "out")]) == 2
+    assert "2 of 2 models were not measured" in capsys.readouterr().err
+
+
+TWO = """
+from dataclasses import dataclass
+
+from sinkjax import attend_self, mask_key
+from sinkjax.study import *
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OnText):
+    model: str = "mini-softmax"
+
+
+def study(lab: Lab, s: Settings) -> None:
+    lab.sweep("masks", {{ALL: mask_key(0)}}, [loss()])
+    lab.sweep("alone", {{ALL: attend_self(5)}}, [loss()], title="{title}")
+"""
+
+
+@pytest.mark.parametrize("title", ["", "alone"])
+def test_rows_of_one_name_are_refused(tmp_path, title) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(TWO.format(title=title))
+    typed(file)
+    with nullcontext() if title else pytest.raises(SinkjaxError, match=r"'masks' and 'alone' .*'all layers'"):
+        list(work(choose(str(file))))
+
+
+def test_a_study_named_like_a_shipped_one_is_refused() -> None:
+    with pytest.raises(SinkjaxError, match=r"'li/variance', .*ships"):
+        register(program("li/variance"))
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (lambda data: 1j * np.zeros((2, 3)), "not complex128"),
+        (lambda data: 3.0, r"not float64 of shape \(\)"),
+        (lambda data: np.zeros((3, 2)), r"not float64 of shape \(3, 2\)"),
+        (lambda data: None, "not object"),
+    ],
+)
+def test_a_measure_of_another_kind_is_refused(finished, of, message) -> None:
+    lab = find("sweep").trace(choose(str(finished)).config, architecture_of(store := open_store(finished / "sweep.zarr")))
+    lab, read = traced(lab, {"sweep": store})
+    with pytest.raises(SinkjaxError, match=f"measure 'odd' .*{message}"):
+        read.value(Measure("odd", of), lab.sweeps["sweep"], None)
