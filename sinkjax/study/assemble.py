@@ -149,7 +149,7 @@ def noop_rows(data: xarray.Dataset) -> list[Row]:
     return [Row(label, NOOP_SERIES, LARGEST, value) for label, value in zip(labels, intervals.intervals(largest), strict=True)]
 
 
-def changes(data: xarray.Dataset, labels: Sequence[str]) -> dict[str, NDArray[Any]]:
+def changes(data: xarray.Dataset, labels: Sequence[str]) -> dict[str, NDArray[np.floating]]:
     """Map each statistic to its largest change from the first edit, relative to its largest value there: float[label, prompt].
 
     A number that is undefined (NaN) in only one of the two runs counts as an infinite change.
