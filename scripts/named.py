@@ -84,6 +84,7 @@ class Named:
         where, _, rest = name.partition("/")
         look = {
             "340k": self.taken,
+            "left": self.left,
             "sooner": self.sooner,
             "emergence": self.emerged,
             "in-use": self.in_use,
@@ -171,6 +172,14 @@ class Named:
             "measured": sum(row["sink_measured"] == "1" for row in of),
         }
         return str(counts[what])
+
+    def left(self, name: str) -> str:
+        """How much of what a study's edits remove is left, from the least to the most; name: study or study.claim."""
+        study, _, claim = name.partition(".")
+        rows = [*table(self.data / "took.csv"), *table(self.docs / CLAIMS)]
+        checks = [row["took"] for row in rows if row["study"] == study and row["claim"] == (claim or row["claim"])]
+        shares = sorted(int(match[1]) for check in checks if (match := re.search(r", (\d+)% of .* may be left", check)))
+        return " to ".join(dict.fromkeys((str(shares[0]), str(shares[-1])))) + "%"
 
     def taken(self, row: str) -> str:
         """The share of the softmax's sink that a row of the small model takes away."""
