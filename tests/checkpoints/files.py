@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+# config.json as it is on the hub: for every model of `architectures` (HUB), and further uploads of its families. From the models'
+# cards and repositories, transformers' documentation, and libraries that quote the files; all keys are kept.
+HUB, FURTHER = json.loads(Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8")).values()
+
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
     "intermediate_size": 24,

@@ -14,8 +14,7 @@ from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
-from tests.checkpoints.files import LLAMA, MISTRAL, QWEN2, SIZES, without
-from tests.checkpoints.hub_configs import FURTHER, HUB
+from tests.checkpoints.files import FURTHER, HUB, LLAMA, MISTRAL, QWEN2, SIZES, without
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32}

@@ -10,8 +10,7 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Caps
-from tests.checkpoints.files import LLAMA, without
-from tests.checkpoints.hub_configs import FURTHER, HUB
+from tests.checkpoints.files import FURTHER, HUB, LLAMA, without
 
 # Keys with which the weights of a file cannot be read.
 QUANTISED = {hub: values for hub, values in HUB.items() if "quantization_config" in values}
