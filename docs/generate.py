@@ -30,6 +30,7 @@ from sinkjax.checkpoints.gguf_family import ABSENT
 from sinkjax.checkpoints.settings import OnModel
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
+from sinkjax.edits import named
 from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
@@ -50,19 +51,8 @@ PUBLIC = {
     "The sink card": ("card", "Card", "load_sinks", "sink_mask", "load_clamp"),
     "Forward pass and sweeps": ("forward", "generate", "sweep", "sweep_models", "run"),
     "In use": ("evaluate", "Streaming", "H2O", "KeyNorm", "SnapKV"),
-    "Edits": ("edit", "edit_weights", "compose", "Edit", "Site", "per_prompt"),
-    "Named edits": (
-        "mask_key",
-        "attend_self",
-        "add_logit",
-        "swap_embeddings",
-        "set_positions",
-        "shift_positions",
-        "scale_head_output",
-        "set_residual",
-        "set_weights",
-        "drop_mlp",
-    ),
+    "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
+    "Named edits": named.__all__,
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "head_types", "show"),
     "Explanations": (
         "attribute",

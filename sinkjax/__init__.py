@@ -5,10 +5,12 @@ Names are imported when first used, so `import sinkjax` and `sinkjax --help` are
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of them the table of lazy imports
     from sinkjax import plot as plot
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
@@ -31,17 +33,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit as Edit
     from sinkjax.edits.edit import compose as compose
     from sinkjax.edits.edit import edit as edit
-    from sinkjax.edits.named import add_logit as add_logit
-    from sinkjax.edits.named import attend_self as attend_self
-    from sinkjax.edits.named import drop_mlp as drop_mlp
-    from sinkjax.edits.named import edit_weights as edit_weights
-    from sinkjax.edits.named import mask_key as mask_key
-    from sinkjax.edits.named import scale_head_output as scale_head_output
-    from sinkjax.edits.named import set_positions as set_positions
-    from sinkjax.edits.named import set_residual as set_residual
-    from sinkjax.edits.named import set_weights as set_weights
-    from sinkjax.edits.named import shift_positions as shift_positions
-    from sinkjax.edits.named import swap_embeddings as swap_embeddings
+    from sinkjax.edits.named import *  # noqa: F403
     from sinkjax.edits.site import Site as Site
     from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
@@ -83,71 +75,39 @@ if TYPE_CHECKING:
 
 __version__ = "0.4.0"
 
-_HOME = {
-    "sinkjax.analysis.frame": ("to_frame",),
-    "sinkjax.cards.card": ("Card", "card"),
-    "sinkjax.cards.files": ("load_clamp", "load_sinks", "sink_mask"),
-    "sinkjax.checkpoints.export": ("export",),
-    "sinkjax.checkpoints.flax_trees": ("from_flax",),
-    "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),
-    "sinkjax.checkpoints.load": ("Model", "load", "verify"),
-    "sinkjax.checkpoints.native": ("save",),
-    "sinkjax.data.prompts": ("encode",),
-    "sinkjax.edits.edit": ("Edit", "compose", "edit"),
-    "sinkjax.edits.named": (
-        "add_logit",
-        "attend_self",
-        "drop_mlp",
-        "edit_weights",
-        "mask_key",
-        "scale_head_output",
-        "set_positions",
-        "set_residual",
-        "set_weights",
-        "shift_positions",
-        "swap_embeddings",
-    ),
-    "sinkjax.edits.site": ("Site",),
-    "sinkjax.edits.term": ("per_prompt",),
-    "sinkjax.errors": ("SinkjaxError",),
-    "sinkjax.evaluation": ("evaluate",),
-    "sinkjax.explain.attribution": ("attribute",),
-    "sinkjax.explain.edges": ("attribute_edges",),
-    "sinkjax.explain.forms": ("spike_forms",),
-    "sinkjax.explain.gradients": ("gradient_norms",),
-    "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
-    "sinkjax.explain.paths": ("path",),
-    "sinkjax.explain.scan": ("scan",),
-    "sinkjax.explain.scores": ("explain_score", "explain_value"),
-    "sinkjax.explain.sink_prefix": ("SinkPrefix", "load_prefix", "sink_prefix"),
-    "sinkjax.explain.super_weights": ("super_weights",),
-    "sinkjax.explorer.launch": ("explore",),
-    "sinkjax.generation": ("generate",),
-    "sinkjax.model.config": ("Config",),
-    "sinkjax.transformer.eviction": ("Streaming",),
-    "sinkjax.transformer.forward": ("forward",),
-    "sinkjax.transformer.scored_caches": ("H2O", "KeyNorm", "SnapKV"),
-    "sinkjax.probes.probe": ("Capture", "Probe"),
-    "sinkjax.probes.statistics": ("Statistic",),
-    "sinkjax.probes.record": ("Record", "to_dataset"),
-    "sinkjax.report.figures.explained": ("draw_attribution", "draw_parts"),
-    "sinkjax.showing": ("show",),
-    "sinkjax.study.run": ("run",),
-    "sinkjax.explain.head_types": ("head_types",),
-    "sinkjax.sweeps.models": ("sweep_models",),
-    "sinkjax.sweeps.run": ("sweep",),
-}
 _SUBMODULES = {"intervals": "sinkjax.analysis.intervals", "metrics": "sinkjax.analysis.metrics", "plot": "sinkjax.plot"}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
-__all__ = sorted([*_MODULE, *_SUBMODULES])  # noqa: PLE0605 - a list, made from the table above
+
+
+def _tree(*parts: str) -> ast.Module:
+    """Parse a file of the package."""
+    return ast.parse(Path(__file__).parent.joinpath(*parts).read_text(encoding="utf-8"))
+
+
+def _named_edits() -> tuple[str, ...]:
+    """Read `__all__` of `edits/named.py` without an import of JAX."""
+    (names,) = (node.value for node in _tree("edits", "named.py").body if isinstance(node, ast.Assign))
+    return tuple(ast.literal_eval(names))
+
+
+def _homes() -> dict[str, str]:
+    """Map each public name to its module, from the imports above."""
+    listed = next(node for node in _tree("__init__.py").body if isinstance(node, ast.If))
+    imports = [(str(node.module), node.names) for node in listed.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: module for module, names in imports for alias in names}
+    of_named = homes.pop("*")
+    return homes | dict.fromkeys(_named_edits(), of_named)
+
+
+_HOME = {name: module for name, module in _homes().items() if name not in _SUBMODULES}
+__all__ = sorted([*_HOME, *_SUBMODULES])  # noqa: PLE0605 - a list, made from the imports above
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE and name not in _SUBMODULES:
-        raise AttributeError(f"module 'sinkjax' has no attribute {name!r}")
     if name in _SUBMODULES:
         return importlib.import_module(_SUBMODULES[name])
-    return getattr(importlib.import_module(_MODULE[name]), name)
+    if name not in _HOME:
+        raise AttributeError(f"module 'sinkjax' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -26,9 +26,7 @@ from sinkjax.edits import named
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.errors import LONGEST, SinkjaxError, one_of
 
-CONSTRUCTORS: dict[str, Callable[..., Edit]] = {"edit": edit} | {
-    name: make for name, make in vars(named).items() if getattr(make, "__module__", "") == named.__name__ and name[0] != "_"
-}
+CONSTRUCTORS: dict[str, Callable[..., Edit]] = {"edit": edit} | {name: getattr(named, name) for name in named.__all__}
 SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position", "rows", "cols")
 NUMBERS = ("value", "factor")
 EACH, LABEL, COMPOSE = "each", "label", "compose"

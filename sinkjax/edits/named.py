@@ -17,6 +17,21 @@ from sinkjax.edits.term import Select, as_along
 from sinkjax.edits.weights import OPS, WeightTerm
 from sinkjax.errors import SinkjaxError, one_of, short
 
+# The package, the reference and YAML know the edits by this list: a new named edit is one function here, and its name.
+__all__ = (
+    "add_logit",
+    "attend_self",
+    "drop_mlp",
+    "edit_weights",
+    "mask_key",
+    "scale_head_output",
+    "set_positions",
+    "set_residual",
+    "set_weights",
+    "shift_positions",
+    "swap_embeddings",
+)
+
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
     """Hide a key (LOGITS: -inf) from every query but its own, so that no row becomes empty (Kiya et al. 2026, Fig. 4).
