@@ -1,29 +1,38 @@
-"""Show that a change of the code moves no number: run every study small, before and after, and compare the summaries.
+"""Show that a change of the code moves no number: run every study and two cards small, before and after, and compare the tables.
 
-python scripts/compare_numbers.py run FOLDER [NAME ...]   # every study on mini-softmax, or a few steps of its trainings
-python scripts/compare_numbers.py BEFORE AFTER            # every cell of every summary.csv and claims.csv below two folders
+python scripts/compare_numbers.py run FOLDER [NAME ...]   # every study on mini-softmax or for a few steps, and two cards
+python scripts/compare_numbers.py BEFORE AFTER            # every cell of each table in both folders
 
 Run the first command in a checkout of each state. The second one also compares folders of complete runs; it prints the rows that
-differ and exits with 1 if there are any.
+differ and exits with 1 if there are any. The cards are named card/mini-softmax and card/mini-sigmoid.
+
+The golden tables are those of commit bcea367d. To make them again, run its own copy of this script for the studies, and this copy
+for the cards, which the other does not know:
+
+git worktree add ../golden bcea367d
+(cd ../golden && PYTHONPATH=. python scripts/compare_numbers.py run ../golden-tables)
+PYTHONPATH=../golden python scripts/compare_numbers.py run ../golden-tables card/mini-softmax card/mini-sigmoid
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sinkjax.analysis import intervals
-from sinkjax.analysis.summary import summary_csv
-from sinkjax.analysis.verdicts import verdicts_csv
-from sinkjax.errors import SinkjaxError
-from sinkjax.study import rebuild, run
-from sinkjax.study.registry import find, studies, trains
+import numpy as np
+from safetensors.numpy import load
 
-TABLES = ("summary.csv", "claims.csv")
+import sinkjax
+from sinkjax.errors import SinkjaxError
+
+TABLES = ("summary.csv", "claims.csv", "numbers.csv")  # of a study the first two, of a card the third
+CARDS = ("card/mini-softmax", "card/mini-sigmoid")
+CARD_SIZE = {"prompts": 12, "length": 32, "more": True}
 RESAMPLES = 200  # of a bootstrap, in place of the thousands of a real run
 SHOWN = 20  # differences that are printed
 LENGTH = 24
@@ -50,22 +59,58 @@ LEFT_OUT = ("sweep",)  # has no edits of its own
 
 
 def run_small(out: Path, names: list[str]) -> None:
-    """Run studies into a folder for each, without pages; a refusal is printed."""
-    intervals.RESAMPLES, run.build = RESAMPLES, rebuild.section_of
-    for name in names or [name for name in studies() if name not in LEFT_OUT]:
+    """Run studies and cards into a folder for each, without pages; a refusal is printed."""
+    if not names:
+        from sinkjax.study.registry import studies
+
+        names = [name for name in studies() if name not in LEFT_OUT] + [*CARDS]
+    for name in names:
         start = time.monotonic()
-        have = set(find(name).settings.__dataclass_fields__)
-        fields = {**TRAINED, "sequences": 200, "map_sequences": 20} if trains(name) else {**ON_A_MODEL, **FEW}
-        fields = {key: value for key, value in fields.items() if key in have} | FITTED.get(name, {})
+        folder = out / name.replace("/", "-")
         try:
-            folder = out / name.replace("/", "-")
-            section = run.run(name, folder, **fields)
-            (folder / TABLES[0]).write_text(summary_csv(section.rows, section.subject), encoding="utf-8")
-            (folder / TABLES[1]).write_text(verdicts_csv(section.study, section.verdicts), encoding="utf-8")
-            found = "done"
+            (card_small if name.startswith("card/") else study_small)(name, folder)
+            outcome = "done"
         except SinkjaxError as error:
-            found = f"refused: {error}"
-        print(f"{name} ({time.monotonic() - start:.0f} s): {found}", flush=True)
+            outcome = f"refused: {error}"
+        print(f"{name} ({time.monotonic() - start:.0f} s): {outcome}", flush=True)
+
+
+def study_small(name: str, folder: Path) -> None:
+    """Write summary.csv and claims.csv of a study with small settings."""
+    from sinkjax.analysis import intervals
+    from sinkjax.analysis.summary import summary_csv
+    from sinkjax.analysis.verdicts import verdicts_csv
+    from sinkjax.study import rebuild, run
+    from sinkjax.study.registry import find, trains
+
+    intervals.RESAMPLES, run.build = RESAMPLES, rebuild.section_of
+    have = set(find(name).settings.__dataclass_fields__)
+    fields = {**TRAINED, "sequences": 200, "map_sequences": 20} if trains(name) else {**ON_A_MODEL, **FEW}
+    fields = {key: value for key, value in fields.items() if key in have} | FITTED.get(name, {})
+    section = run.run(name, folder, **fields)
+    (folder / TABLES[0]).write_text(summary_csv(section.rows, section.subject), encoding="utf-8")
+    (folder / TABLES[1]).write_text(verdicts_csv(section.study, section.verdicts), encoding="utf-8")
+
+
+def card_small(name: str, folder: Path) -> None:
+    """Write numbers.csv of a small card with all costs: the numbers of its JSON files, and the norms of its prefix's arrays."""
+    files = sinkjax.card(sinkjax.load(name.removeprefix("card/")), **CARD_SIZE).files()
+    rows = [row for file in sorted(files) if file.endswith(".json") for row in numbers(json.loads(files[file]), file)]
+    if "prefix.safetensors" in files:
+        arrays = load(files["prefix.safetensors"])
+        rows += [(f"prefix.safetensors/{key}", float(np.linalg.norm(np.float64(arrays[key])))) for key in sorted(arrays)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / TABLES[2]).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def numbers(value: object, path: str) -> Iterator[tuple[str, object]]:
+    """Each number, truth value and null of a JSON value with its path; text may be reworded and is left out."""
+    if isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers(item, f"{path}/{key}")
+    elif not isinstance(value, str):
+        yield path, value
 
 
 def tables(folder: Path) -> dict[str, Path]:
