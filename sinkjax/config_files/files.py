@@ -14,7 +14,7 @@ from typing import Any
 
 from sinkjax.config_files import documents, temporary
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
+from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol, usable
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
 from sinkjax.runtime.resources import config_path, configs
 
@@ -82,16 +82,14 @@ def write_aside(path: Path, content: bytes) -> None:
         raise cannot_write(path, error, len(content)) from error
 
 
-def move(aside: Path, path: Path) -> bool:
-    """Give a file its place; returns whether it still had its own name. Errors: as for `write`."""
+def move(aside: Path, path: Path) -> None:
+    """Give a file its place, unless another process has done so. Errors: as for `write`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.replace(path)
-    except FileNotFoundError:
-        return False
+        with suppress(FileNotFoundError):
+            aside.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
-    return True
 
 
 @contextmanager
@@ -286,23 +284,18 @@ def claim_folder(folder: Place, document: str, differences: Callable[[str], list
     with reached(folder):
         if not is_remote(folder):
             temporary.sweep(folder, CONFIG_FILE)
-        try:
-            if folder.exists() and not folder.is_dir():
-                raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
+        with usable(folder):
+            refuse(folder.exists() and not folder.is_dir(), f"{folder} is a file; choose a folder for the results")
             if not identity.is_file():
                 others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")] if folder.is_dir() else []
                 if others and not identity.is_file():  # another process may have made it since
                     raise SinkjaxError(f"{folder} exists with other content; choose another --out")
                 if not others and write_new(identity, document):
                     return
-        except OSError as error:
-            if is_remote(folder):
-                raise
-            raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
-        found = differences(read_text(identity))
-        if found and listed(folder) != [CONFIG_FILE]:
-            raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
-        if found:  # left over from a run that failed before its first result
+        differs = differences(read_text(identity))
+        if differs and listed(folder) != [CONFIG_FILE]:
+            raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(differs)}); choose another --out or delete it")
+        if differs:  # left over from a run that failed before its first result
             write(identity, document)
 
 

@@ -74,6 +74,17 @@ def reached(path: Place) -> Iterator[None]:
         raise Unavailable(f"cannot use {path}: {_words(error)}") from error
 
 
+@contextlib.contextmanager
+def usable(path: Place) -> Iterator[None]:
+    """Turn errors of a disk into one sentence; those of an object store pass."""
+    try:
+        yield
+    except OSError as error:
+        if is_remote(path):
+            raise
+        raise SinkjaxError(f"cannot use {error.filename or path}: {error.strerror or error}") from None
+
+
 def url_protocol(out: Any) -> str | None:
     """Return the part of a URL before "://", or None for a local path."""
     scheme, found, _ = str(out).partition(":/")

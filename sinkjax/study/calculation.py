@@ -13,13 +13,12 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.hardware import facts
-from sinkjax.runtime.progress import say
 from sinkjax.study.work import Batch, Calculation
 from sinkjax.sweeps.arrays import METADATA, codecs, storable
 from sinkjax.sweeps.computation import description, prompts_identity
 from sinkjax.sweeps.header import HARDWARE, IDENTITY, Header
 from sinkjax.sweeps.schedule import Chunk
-from sinkjax.sweeps.store import begin, described, existing
+from sinkjax.sweeps.store import begin, existing
 
 if TYPE_CHECKING:
     import xarray
@@ -43,13 +42,8 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place)
 
 
 def holds(path: Place, identity: Mapping[str, object]) -> bool:
-    """Return whether the store `path` exists and is complete; report one with missing or changed files, to be rewritten.
-
-    Errors: a store of other numbers.
-    """
+    """Return whether the store `path` exists and is complete. Errors: a store of other numbers."""
     store = existing(path, identity)
-    if store and store.faults:
-        say(f"{path}: {described(store.faults)}; computing it again")
     return store is not None and store.finished and not store.faults
 
 
@@ -62,7 +56,6 @@ def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, obj
     attributes = json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study}))
     files = _files(dataset.assign_attrs(attributes))
     store = begin(path, identity, lambda: _header(files))
-    store.mend()
     if not store.finished:
         store.write(WHOLE, 0, {name: np.frombuffer(content, np.uint8) for name, content in files.items()})
         with contextlib.suppress(FileNotFoundError, ValueError):  # another process has finished, or the disk has failed

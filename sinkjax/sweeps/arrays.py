@@ -12,10 +12,14 @@ import numpy as np
 from numcodecs import Blosc
 from numcodecs.checksum32 import CRC32C
 
+from sinkjax.config_files.places import Place, read_bytes
+
 DIMS = "_ARRAY_DIMENSIONS"  # xarray reads axis names from this attribute
 METADATA = ".zmetadata"  # consolidated metadata; it is written last, so a store that has it is finished
 LARGEST = 2**31 - 17  # maximum bytes of a chunk in Blosc
 BLOSC_HEADER = 16  # bytes, of which 4 to 8 are the size of the decoded content
+LARGER = 64  # bytes that a chunk's file may have more than the chunk; numbers that do not compress take 20
+CHANGED = "has changed since it was written"
 
 
 def codecs() -> list[Any]:
@@ -48,18 +52,21 @@ class Array:
         return tuple(max(1, -(-length // max(1, size))) for length, size in zip(self.shape, self.size, strict=True))
 
     @property
-    def most(self) -> int:
-        """Maximum bytes of a chunk's file; numbers that do not compress have 20 more."""
-        return self.nbytes + 64
-
-    @property
     def nbytes(self) -> int:
         """Bytes of a chunk in memory."""
         return math.prod(self.size) * self.dtype.itemsize
 
-    def holds(self, content: bytes) -> bool:
-        """Return whether a chunk's file says that it has the bytes of a chunk: a reader allocates as many as it says."""
-        return len(content) >= BLOSC_HEADER and int.from_bytes(content[4:8], "little") == self.nbytes
+    def read(self, file: Place, checksum: int | str) -> bytes:
+        """Read a chunk's file.
+
+        checksum: the one that the codecs put at its end, or zlib's of the file. Errors: OSError; ValueError if it is not a chunk
+        of this array with this checksum.
+        """
+        content = read_bytes(file, self.nbytes + LARGER)
+        size = int.from_bytes(content[4:8], "little")  # a reader allocates as many bytes as the file states
+        if len(content) < BLOSC_HEADER or size != self.nbytes or not _matches(content, checksum):
+            raise ValueError(CHANGED)
+        return content
 
     def encode(self, values: np.ndarray) -> bytes:
         """Encode a chunk's file. If there are fewer values than a chunk has, they come at its start."""
@@ -71,39 +78,27 @@ class Array:
             content = codec.encode(content)
         return bytes(content)
 
-    def decode(self, content: bytes) -> np.ndarray:
-        """Decode a whole chunk's file."""
-        found: Any = content
-        for codec in reversed(codecs()):
-            found = codec.decode(found)
-        return np.frombuffer(found, self.dtype).reshape(self.size)
-
 
 def own_sum(content: bytes) -> str:
     """Return the checksum that the codecs have put at the end of an encoded chunk."""
     return content[-4:].hex()
 
 
-def matches(content: bytes, checksum: int | str) -> bool:
-    """Return whether a file's content has this checksum: that of an encoded chunk, or else zlib's."""
+def _matches(content: bytes, checksum: int | str) -> bool:
     if isinstance(checksum, int):
         return zlib.crc32(content) == checksum
-    found = CRC32C.checksum(np.frombuffer(content, np.uint8)[:-4]) & 0xFFFFFFFF
-    return len(content) > 4 and own_sum(content) == checksum == found.to_bytes(4, "little").hex()
+    computed = CRC32C.checksum(np.frombuffer(content, np.uint8)[:-4]) & 0xFFFFFFFF
+    return own_sum(content) == checksum == computed.to_bytes(4, "little").hex()
 
 
 def metadata_of(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of each metadata file of a group."""
-    found: dict[str, Any] = {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
+    metadata: dict[str, Any] = {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
     for array in arrays:
-        found[f"{array.name}/.zattrs"] = {DIMS: array.dims}
-        found[f"{array.name}/.zarray"] = {
-            "shape": array.shape,
-            "chunks": array.size,
-            "dtype": array.dtype.str,
-            **expected(array.dtype),
-        }
-    return found
+        metadata[f"{array.name}/.zattrs"] = {DIMS: array.dims}
+        own = {"shape": array.shape, "chunks": array.size, "dtype": array.dtype.str}
+        metadata[f"{array.name}/.zarray"] = own | expected(array.dtype)
+    return metadata
 
 
 def expected(dtype: np.dtype) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.record import Record
 from sinkjax.runtime import processes
-from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.computation import CELLS, Computation
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, stack
@@ -36,36 +35,25 @@ class Results(Protocol):
         """Keep the results of a call, by variable [edits of the chunk, prompts of the block, ...]. Called by several threads."""
 
 
-class _Round:
-    """A round's record, copied to the host once."""
-
-    def __init__(self, record: Record, joined: bool):
-        self.record, self.joined, self.fetched, self.lock = record, joined, False, threading.Lock()
-        if not joined:
-            for leaf in jax.tree.leaves(record):
-                leaf.copy_to_host_async()
-
-    def get(self, own: int | slice) -> Record:
-        """Wait for the record, and return the part of a device."""
-        with self.lock:
-            if not self.fetched:
-                self.record = processes.whole(self.record) if self.joined else jax.device_get(self.record)
-                self.fetched = True
-        found: Record = jax.tree.map(lambda array: array[own], self.record)
-        return found
-
-
 def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Fetch]]:
     """Start calls and yield each: (block of prompts, chunk of edits, a function that waits for its record on the host).
 
-    Records have a leading edit axis. The next call is started when it is asked for.
+    Records have a leading edit axis. The next call is started when it is asked for. Only one record is fetched at a time.
     """
-    for entry, on_device in in_rounds(computation, schedule, todo, computation.each):
-        found = _Round(on_device, computation.joined)
+    joined = computation.joined
+    for entry, record in in_rounds(computation, schedule, todo, computation.each):
+        if not joined:
+            jax.tree.map(lambda leaf: leaf.copy_to_host_async(), record)
+        whole = functools.cache(functools.partial(processes.whole if joined else jax.device_get, record))
         for device, block, chunk in entry.calls():
             of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
-            own = slice(device, device + 1) if of_base else device
-            yield block, chunk, functools.partial(found.get, own)
+            yield block, chunk, functools.partial(_part, whole, slice(device, device + 1) if of_base else device)
+
+
+def _part(whole: Fetch, index: int | slice) -> Record:
+    """Return the part of a device in the record of a round."""
+    part: Record = jax.tree.map(lambda array: array[index], whole())
+    return part
 
 
 def in_rounds(
@@ -85,37 +73,33 @@ def in_rounds(
         prompts = first[:, None] + np.arange(schedule.prompt_block)
         prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # padding prompts in the last block are not kept
         tokens, lengths = computation.place(tuple(array[prompts] for array in inputs))  # on the host, where nothing compiles
-        of_base: Edits = ()
-        if None not in (bases := [number for _, number in runs]):
-            of_base = computation.place(stack([resolved(number, own) for number, own in zip(bases, prompts, strict=True)]))
+        bases = [number for _, number in runs if number is not None]
+        of_base = computation.place(stack(list(map(resolved, bases, prompts)))) if bases else ()
         base, record = run(baseline, tokens, lengths, of_base)
         bases_of: dict[tuple[str, ...], Base] = {}  # by the sites of a kind, whose cells the base counts
         for entry in rounds:
             idle = next(chunk for _, _, chunk in entry.calls())  # devices without a call get its edits as placeholders
-            width = schedule.widths[idle.kind]
             if idle.start == L:
                 yield entry, record
                 continue
-            stacked, starts = [], []
-            for own, chunk in zip(prompts, entry.chunks, strict=True):
+            width, stacked = schedule.widths[idle.kind], []
+            for rows, chunk in zip(prompts, entry.chunks, strict=True):
                 edits = (chunk or idle).edits
-                numbers = (edits + edits[-1:] * width)[:width]
-                stacked.append(stack([resolved(number, own) for number in numbers]))
-                starts.append(L if chunk is None else chunk.start)
-            edits, start = computation.place((stack(stacked), np.array(starts, np.int32)))
+                stacked.append(stack([resolved(number, rows) for number in (edits + edits[-1:] * width)[:width]]))
+            starts = np.array([L if chunk is None else chunk.start for chunk in entry.chunks], np.int32)
+            edits, start = computation.place((stack(stacked), starts))
             sites = tuple(term.site for term in edits)
             if sites not in bases_of:
                 bases_of[sites] = base.counting(edits)
             yield entry, run(edited, tokens, lengths, edits, start, bases_of[sites])
 
 
-def started(calls: Iterator[T], hardware: Hardware) -> Iterator[T]:
-    """Yield calls in order, with the next ones already started."""
-    waiting: deque[T] = deque()
+def started(calls: Iterator[T], ahead: int) -> Iterator[T]:
+    """Yield calls in order, with `ahead` further ones already started."""
+    waiting = deque(itertools.islice(calls, ahead))
     for call in calls:
         waiting.append(call)
-        if len(waiting) > hardware.calls_ahead * hardware.devices:
-            yield waiting.popleft()
+        yield waiting.popleft()
     yield from waiting
 
 

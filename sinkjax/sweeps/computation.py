@@ -119,11 +119,10 @@ class Computation:
             with contextlib.suppress(SinkjaxError), reached(store):  # whatever is wrong with a store, its opening says
                 if (header := Header.read(store)) is not None:
                     name = header.attributes[IDENTITY].get("attention_impl", UNNAMED)
-        config, probe, T = self.model.config, self.spec.probe, self.tokens.shape[1]
-        dtype, P = str(dtype_of(self.model.params)), self.spec.past
-        hardware = self.hardware()
-        how = chosen(name, config, self.resolved, probe, T, dtype, hardware, past=P)
-        spec = dataclasses.replace(self.spec, attention_impl=how, in_place=hardware.kind == "cpu")
+        config, hardware, spec = self.model.config, self.hardware(), self.spec
+        size = spec.probe, self.tokens.shape[1], str(dtype_of(self.model.params)), hardware
+        how = chosen(name, config, self.resolved, *size, past=spec.past)
+        spec = dataclasses.replace(spec, attention_impl=how, in_place=hardware.kind == "cpu")
         return dataclasses.replace(self, spec=spec)
 
     def each(self, function: Callable, *inputs: Any) -> Any:
@@ -141,34 +140,30 @@ class Computation:
 
     def schedule(self, memory: int | None, batch_size: int | None = None) -> Schedule:
         """Plan the calls for this machine."""
-        B, T = self.tokens.shape[:2]
-        dtype, hardware = str(dtype_of(self.model.params)), self.hardware(memory)
-        return plan_resolved(
-            self.model.config, self.resolved, (B, T), self.spec.probe, dtype, hardware, batch_size=batch_size
-        ).schedule
+        (B, T), dtype = self.tokens.shape[:2], str(dtype_of(self.model.params))
+        where = self.spec.probe, dtype, self.hardware(memory)
+        return plan_resolved(self.model.config, self.resolved, (B, T), *where, batch_size=batch_size).schedule
 
     def rounds(self, schedule: Schedule) -> list[Round]:
         """Deal all calls of a schedule to the devices of this process."""
         return deal(schedule.calls(len(self.lengths)), self.hardware().devices, self.model.config.layers)
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the numbers and their labels, as JSON."""
+        """All that decides the numbers and their labels, as JSON; without empty entries, which earlier versions lack."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
-        found = description(self.model, self.spec.precision, self.placed) | {
+        later = {
+            "functions": own_functions(self.spec.probe),
+            "coordinates": {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()},
+            "attention_impl": self.spec.attention_impl if self.spec.attention_impl != UNNAMED else None,
+            "past": {"positions": self.past.positions, "sha256": self.past.digest()} if self.past is not None else None,
+        }
+        return description(self.model, self.spec.precision, self.placed) | {
             "probe": ADDRESS.sub("", repr(self.spec.probe)),
             "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in self.labels.items()},
+            **{name: value for name, value in later.items() if value},
         }
-        if own := own_functions(self.spec.probe):
-            found["functions"] = own
-        if self.coordinates:  # stores of earlier versions lack it
-            found["coordinates"] = {name: digest(*map(str, values.tolist())) for name, values in self.coordinates.items()}
-        if self.spec.attention_impl != UNNAMED:
-            found["attention_impl"] = self.spec.attention_impl
-        if self.past is not None:
-            found["past"] = {"positions": self.past.positions, "sha256": self.past.digest()}
-        return found
 
     @functools.cached_property
     def layout(self) -> tuple[Measured, Fixed]:
@@ -178,24 +173,23 @@ class Computation:
         Errors: labels of a dimension that does not exist, or of the wrong length; a duplicate label; a statistic with the name of
         a dimension; as for `_as_labels`.
         """
-        B, T = self.tokens.shape[:2]
+        E, (B, T) = len(self.resolved), self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)
-        variables = {
-            name: (("edit", *record.dims[name]), (len(self.resolved), *array.shape), storable(array.dtype))
-            for name, array in record.items()
+        variables: dict[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]] = {
+            name: (("edit", *record.dims[name]), (E, *array.shape), storable(array.dtype)) for name, array in record.items()
         }
-        variables |= {name: (("edit", "prompt"), (len(self.resolved), B), np.dtype("float32")) for name in CELLS}
+        variables |= dict.fromkeys(CELLS, (("edit", "prompt"), (E, B), np.dtype("float32")))
         sizes = {axis: size for axes, shape, _ in variables.values() for axis, size in zip(axes, shape, strict=True)}
         sizes["position"] = T
         coordinates = {axis: np.arange(size) for axis, size in sizes.items()} | self.spec.probe.labels()
         coordinates |= {axis: _as_labels(axis, values) for axis, values in self.labels.items()}
         for axis, values in coordinates.items():
-            if values.shape != (sizes.get(axis),):
-                raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
-            found, counts = np.unique(values, return_counts=True)
+            wanted = f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries"
+            refuse(values.shape != (sizes.get(axis),), wanted)
+            labels, counts = np.unique(values, return_counts=True)
             if counts.max(initial=0) > 1:
                 how = "; rename one of the edits with edit.named(label)" * (axis == "edit")
-                raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
+                raise SinkjaxError(f"labels of {axis!r} name {labels[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         fixed |= {name: (("edit",), values) for name, values in self.coordinates.items()}
         for name in variables.keys() & {*fixed, "length", "tokens"}:

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import NotAFile, Place, delete, listed, read_bytes
+from sinkjax.config_files.places import NotAFile, Place, delete, listed, read_bytes, usable
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
-from sinkjax.sweeps.arrays import LARGEST, METADATA, Array, arrays_of, metadata_of
+from sinkjax.sweeps.arrays import CHANGED, LARGEST, METADATA, Array, arrays_of, metadata_of
 from sinkjax.sweeps.metadata import check_metadata
 from sinkjax.sweeps.schedule import Schedule
 
 HEADER, CALLS = ".sweep", ".calls"
 MACHINES = ".hardware"  # one file per machine that wrote to a store, except its creator
-CHANGED = "has changed since it was written"
 # Attributes: the identity that a resuming run must share, the schedule of calls, and the machine that made the store.
 IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
 COORDINATES = "coordinates"  # lists the variables that xarray reads as coordinates, by the CF conventions
@@ -52,9 +51,9 @@ class Header:
 
     def files(self) -> dict[str, bytes]:
         """The metadata files: two per array, the header, and the one that readers look for."""
-        found = {name: json.dumps(entry).encode() for name, entry in self.metadata.items()}
-        found[METADATA] = json.dumps({"zarr_consolidated_format": 1, "metadata": self.metadata, "sums": self.sums}).encode()
-        return {HEADER: sealed(found[METADATA]), **found}
+        files = {name: json.dumps(entry).encode() for name, entry in self.metadata.items()}
+        files[METADATA] = json.dumps({"zarr_consolidated_format": 1, "metadata": self.metadata, "sums": self.sums}).encode()
+        return {HEADER: sealed(files[METADATA]), **files}
 
     @classmethod
     def of_sweep(
@@ -75,11 +74,8 @@ class Header:
         ]
         arrays += [Array(name, dims, values.shape, values.shape, values.dtype) for name, (dims, values) in fixed.items()]
         for array in arrays:
-            if (size := array.nbytes) > LARGEST:
-                raise SinkjaxError(
-                    f"{array.name} has {size:,} bytes in one call, but a chunk has at most {LARGEST:,}: use fewer prompts,"
-                    " or measure it in fewer layers or positions"
-                )
+            wide = f"{array.name} has {array.nbytes:,} bytes in one call, but a chunk has at most {LARGEST:,}: use fewer prompts,"
+            refuse(array.nbytes > LARGEST, f"{wide} or measure it in fewer layers or positions")
         header = cls(json.loads(json.dumps(metadata_of(arrays, attributes))))
         check_metadata(header.metadata, header.sums)  # whatever is written can be read
         return header
@@ -91,27 +87,23 @@ class Header:
         key: the computation's key; if both are lost and all objects have this key, the store starts again and keeps them. Errors:
             `path` has other content, or is a store of another version.
         """
-        try:
+        other = f"{path} exists and is not the store of a sweep; choose another output"
+        with usable(path):
             if header := cls._parsed(path, HEADER) or cls._parsed(path, METADATA):
                 return header
+            refuse(path.is_file(), other)
             there = {name.partition("/")[0] for name in listed(path)}
             calls = [name for name in listed(path / CALLS) if name[0] != "."]
             if there and (header := cls._parsed(path, HEADER)):  # another process has just written it
                 return header
-        except OSError as error:
-            if not (isinstance(error, NotADirectoryError) and path.is_file()):
-                raise SinkjaxError(f"cannot use {path}: {error.strerror or error}") from None
-            there, calls = {"a file"}, []
-        others = there - {HEADER, CALLS, MACHINES}
-        if HEADER in there or calls:
-            if others or not key or not all(name.startswith(key) for name in calls):
-                raise SinkjaxError(
-                    f"the store {path} is damaged (its metadata is missing or has changed since it was written); delete it and"
-                    " rerun the command that made it"
-                )
-            delete(path / HEADER)
-        elif others:
-            raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output")
+        foreign = there - {HEADER, CALLS, MACHINES}
+        if HEADER not in there and not calls:
+            refuse(bool(foreign), other)
+            return None
+        lost = bool(foreign) or not key or not all(name.startswith(key) for name in calls)
+        damaged = f"the store {path} is damaged (its metadata is missing or {CHANGED})"
+        refuse(lost, f"{damaged}; delete it and rerun the command that made it")
+        delete(path / HEADER)
         return None
 
     @classmethod
@@ -119,8 +111,8 @@ class Header:
         """Parse the header from its own file or the arrays' metadata. Errors: OSError; a store of another version."""
         try:
             content = read_bytes(path / file)
-            found = json.loads(unsealed(content) if file == HEADER else content)
-            header = cls(found["metadata"], found.get("sums", {}))
+            entries = json.loads(unsealed(content) if file == HEADER else content)
+            header = cls(entries["metadata"], entries.get("sums", {}))
             if IDENTITY not in header.attributes or not any(name.endswith("/.zarray") for name in header.metadata):
                 return None
             check_metadata(header.metadata, header.sums)
@@ -128,21 +120,20 @@ class Header:
             raise SinkjaxError(f"{path}: {error}") from None
         except (FileNotFoundError, NotADirectoryError, NotAFile, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return None
-        refuse("sums" not in found, f"{path} was made by another version of sinkjax; choose another output or delete it")
+        refuse("sums" not in entries, f"{path} was made by another version of sinkjax; choose another output or delete it")
         return header
 
 
 def attributes_of_sweep(identity: Json, facts: Json, schedule: Schedule, attributes: Json) -> dict[str, Any]:
     """Return all attributes of a sweep's results. Errors: `attributes` are not JSON, or use a reserved name."""
-    own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
-    if taken := own.keys() & attributes.keys():
-        raise SinkjaxError(f"the attribute {min(taken)!r} is reserved for the store; choose another name")
+    reserved = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
+    for name in reserved.keys() & attributes.keys():
+        raise SinkjaxError(f"the attribute {name!r} is reserved for the store; choose another name")
     try:
         given = json.dumps(attributes, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SinkjaxError(f"attributes must be JSON: {error}") from None
-    found: dict[str, Any] = json.loads(given) | json.loads(json.dumps(own))
-    return found
+    return {**json.loads(given), **json.loads(json.dumps(reserved))}
 
 
 def sealed(content: bytes) -> bytes:

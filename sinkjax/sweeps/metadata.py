@@ -6,25 +6,32 @@ metadata name, and those of objects unpickle, so no other codec or dtype passes.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from sinkjax.config_files.checks import MANY, refuse
+from sinkjax.config_files.documents import convert
 from sinkjax.config_files.files import plain_name
-from sinkjax.errors import SinkjaxError, short
-from sinkjax.sweeps.arrays import DIMS, LARGEST, Array, arrays_of, codecs, expected
+from sinkjax.errors import short
+from sinkjax.sweeps.arrays import DIMS, LARGEST, Array, codecs, expected
 
-CODECS = tuple(codec.codec_id for codec in codecs())
+CODECS = [codec.codec_id for codec in codecs()]
 MOST_ABSENT = 100_000_000  # bytes of chunks without a file, which readers fill with NaN; xarray omits these in calculations
-# Attributes that pages read, if they are present.
-TYPES: Mapping[str, type] = {
-    **dict.fromkeys(("sweep", "schedule", "study", "study.config"), dict),
-    **{f"sweep.{name}": dict for name in ("model", "config", "prompts", "versions")},
-    **{f"study.{name}": list for name in ("documents", "genres", "token_texts", "first_tokens")},
-    "hardware": list,
+LEAST_ABSENT = 100  # bytes that each of them counts, so that their number is bounded, too
+JSON: TypeAlias = Mapping[str, Any]
+LIST: TypeAlias = tuple[Any, ...]
+INTEGERS: TypeAlias = tuple[int, ...]
+# Types of the attributes that pages read, if they are present.
+TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(("sweep", "schedule", "study", "study.config"), JSON),
+    **{f"sweep.{name}": JSON for name in ("model", "config", "prompts", "versions")},
+    **{f"study.{name}": LIST for name in ("documents", "genres", "token_texts", "first_tokens")},
+    "hardware": tuple[JSON, ...],
 }
 
 
@@ -39,23 +46,22 @@ def check_metadata(metadata: Any, sums: Any) -> None:
         SinkjaxError: An unknown file, codec or dtype, a value of the wrong type, or numbers that do not fit each other, the
             files, or the memory of any machine.
     """
-    _is("its metadata", metadata, dict)
-    _is("its checksums", sums, dict)
+    convert(metadata, JSON, "its metadata")
+    convert(sums, JSON, "its checksums")
     for file, entry in metadata.items():
         name, _, kind = file.rpartition("/")
         refuse(kind not in (".zgroup", ".zattrs", ".zarray"), f"{file!r} is no metadata of an array")
         if name:
             plain_name(name)
-        _is(file, entry, dict)
+        convert(entry, JSON, file)
     attributes = metadata.get(".zattrs", {})
     for path, kind in TYPES.items():
-        _check_type(attributes, path, kind)
-    for machine in attributes.get("hardware", ()):
-        _is("an entry of hardware", machine, dict)
-    for file, entry in metadata.items():
-        if file.endswith("/.zarray"):
-            _check_entry(file.removesuffix("/.zarray"), entry, metadata.get(file.replace(".zarray", ".zattrs"), {}).get(DIMS))
-    arrays = [*arrays_of(metadata)]
+        *outer, last = path.split(".")
+        values = functools.reduce(lambda level, name: level.get(name, {}), outer, attributes)
+        if last in values:
+            convert(values[last], kind, path)
+    names = [file.removesuffix("/.zarray") for file in metadata if file.endswith("/.zarray")]
+    arrays = [_checked(name, metadata[f"{name}/.zarray"], metadata.get(f"{name}/.zattrs", {}).get(DIMS)) for name in names]
     sizes: dict[str, int] = {}
     for array in arrays:
         for dim, size in zip(array.dims, array.shape, strict=True):
@@ -68,95 +74,61 @@ def check_metadata(metadata: Any, sums: Any) -> None:
         _check_schedule(attributes["schedule"], [array for array in arrays if array.dims[:2] == ("edit", "prompt")])
 
 
-def _is(what: str, value: Any, kind: type) -> None:
-    refuse(not isinstance(value, kind), f"{what} must be a {'list' if kind is list else 'mapping'}, not {short(value)}")
-
-
-def _check_type(attributes: Any, path: str, kind: type) -> None:
-    *outer, last = path.split(".")
-    for name in outer:
-        attributes = attributes.get(name, {})
-    if last in attributes:
-        _is(path, attributes[last], kind)
-
-
-def _integers(what: str, values: Any, least: Iterable[int]) -> None:
-    refuse(not isinstance(values, list), f"{what} must be a list, not {short(values)}")
-    for value, low in zip(values, least, strict=False):
-        refuse(type(value) is not int or value < low, f"{what} must be integers of at least {low}, not {short(value)}")
-
-
-def _check_entry(name: str, entry: Mapping[str, Any], dims: Any) -> None:
-    """Check one array's own numbers."""
+def _checked(name: str, entry: Mapping[str, Any], dims: Any) -> Array:
+    """Return an array after checks of its own entries."""
     what = f"of the array {name!r}"
-    shape, size = entry.get("shape"), entry.get("chunks")
-    _integers(f"shape {what}", shape, [0] * len(shape) if isinstance(shape, list) else ())
-    assert isinstance(shape, list)
-    _integers(f"chunks {what}", size, [min(1, length) for length in shape])
-    if not isinstance(dims, list) or not all(isinstance(dim, str) for dim in dims) or len({*dims}) < len(dims):
-        raise SinkjaxError(f"the dimensions {what} must be different names, not {short(dims)}")
-    assert isinstance(size, list)
+    shape, size = (convert(entry.get(key), INTEGERS, f"{key} {what}") for key in ("shape", "chunks"))
+    dims = convert(dims, tuple[str, ...], f"the dimensions {what}")
+    refuse(len({*dims}) < len(dims), f"the dimensions {what} must be different names, not {short(dims)}")
     refuse(not len(shape) == len(size) == len(dims), f"shape, chunks and dimensions {what} have different lengths")
-    named = [*(entry.get("filters") or ()), *[entry["compressor"]] * bool(entry.get("compressor"))]
-    for codec in named:
-        _is(f"a codec {what}", codec, dict)
-        odd = codec.get("id")
-        refuse(odd not in CODECS, f"the array {name!r} names the codec {short(odd)}, and sinkjax writes {', '.join(CODECS)}")
-    refuse(len(named) < len(CODECS), f"the array {name!r} must have the codecs {', '.join(CODECS)}")
+    small = any(length < 0 or chunk < min(1, length) for length, chunk in zip(shape, size, strict=True))
+    refuse(small, f"shape and chunks {what} must be at least 0 and 1, not {short((shape, size))}")
+    ids = [codec.get("id") for codec in convert(entry.get("filters") or (), tuple[JSON, ...], f"filters {what}")]
+    refuse(ids != CODECS, f"the array {name!r} has the codecs {short(ids)}, but sinkjax writes {', '.join(CODECS)}")
     try:
         dtype = np.dtype(str(entry.get("dtype")))  # np.dtype(None) is float64
     except (TypeError, ValueError, OverflowError):
         dtype = np.dtype("V1")
-    refuse(
-        dtype.kind not in "biufcSU", f"the array {name!r} has the dtype {short(entry.get('dtype'))}, which sinkjax does not write"
-    )
+    written = dtype.kind in "biufcSU"
+    refuse(not written, f"the array {name!r} has the dtype {short(entry.get('dtype'))}, which sinkjax does not write")
     for key in ("zarr_format", "order", "fill_value", "compressor"):
-        found, want = entry.get(key), expected(dtype)[key]
-        refuse(found != want, f"{key} {what} is {short(found)}, but sinkjax writes {want}")
-    if (count := math.prod(size) * dtype.itemsize) > LARGEST:
-        raise SinkjaxError(f"a chunk {what} has {count:,} bytes, and at most {LARGEST:,} are possible")
+        wanted = expected(dtype)[key]
+        refuse(entry.get(key) != wanted, f"{key} {what} is {short(entry.get(key))}, but sinkjax writes {wanted}")
+    array = Array(name, dims, shape, size, dtype)
+    refuse(array.nbytes > LARGEST, f"a chunk {what} has {array.nbytes:,} bytes, and at most {LARGEST:,} are possible")
+    return array
 
 
 def _check_files(arrays: Sequence[Array], sums: Mapping[str, Any], most: int) -> None:
     """Raise unless checksums belong to chunks, and at most `most` bytes of chunks have none."""
-    left = {array.name: math.prod(array.grid) for array in arrays}
-    grids = {array.name: array.grid for array in arrays}
+    counts = Counter(file.rpartition("/")[0] for file in sums)
+    absent = {array: math.prod(array.grid) - counts[array.name] for array in arrays}
+    lacking = sum(number * max(array.nbytes, LEAST_ABSENT) for array, number in absent.items() if number > 0)
+    refuse(lacking > most, f"its arrays need {sum(absent.values()):,} chunks that have no file")
+    files = {array.file(*index) for array in arrays for index in np.ndindex(array.grid)}
     for file, checksum in sums.items():
-        name, _, index = file.rpartition("/")
-        parts, grid = index.split("."), grids.get(name, ())
-        numbers = [int(part) if part.isascii() and part.isdigit() and len(part) < 20 else -1 for part in parts]
-        fits = name in grids and len(parts) == max(len(grid), 1) and [*map(str, numbers)] == parts
-        inside = fits and all(0 <= number < count for number, count in zip(numbers, grid or (1,), strict=True))
-        refuse(not inside, f"its checksums have the file {short(file)}, which is no chunk of an array")
+        refuse(file not in files, f"its checksums have the file {short(file)}, which is no chunk of an array")
         refuse(not isinstance(checksum, int | str), f"the checksum of {file} must be an integer or a text, not {short(checksum)}")
-        left[name] -= 1
-    absent = sum(left[array.name] * array.nbytes for array in arrays if 0 not in array.shape)
-    refuse(absent > most, f"its arrays need {sum(left.values()):,} chunks that have no file")
 
 
 def _check_schedule(schedule: Mapping[str, Any], variables: Sequence[Array]) -> None:
     """Raise unless calls compute each edit once, in the chunks of the variables."""
     (E, B), (_, block) = (variables[0].shape[:2], variables[0].size[:2]) if variables else ((0, 0), (0, 1))
-    for one in variables:
-        same = one.shape[:2] == (E, B) and one.size[:2] == variables[0].size[:2]
-        refuse(not same, f"the arrays {variables[0].name!r} and {one.name!r} have other edits or prompts")
-    chunks, widths = schedule.get("chunks"), schedule.get("widths")
-    _is("schedule.chunks", chunks, list)
-    _is("schedule.widths", widths, list)
-    assert isinstance(chunks, list)
-    assert isinstance(widths, list)
-    _integers("schedule.widths", widths, [1] * len(widths))
+    for variable in variables:
+        same = variable.shape[:2] == (E, B) and variable.size[:2] == variables[0].size[:2]
+        refuse(not same, f"the arrays {variables[0].name!r} and {variable.name!r} have other edits or prompts")
+    chunks = convert(schedule.get("chunks"), tuple[LIST, ...], "schedule.chunks")
+    widths = convert(schedule.get("widths"), INTEGERS, "schedule.widths")
+    refuse(min(widths, default=1) < 1, "schedule.widths must be at least 1")
     refuse(bool(variables) and schedule.get("prompt_block") != block, f"schedule.prompt_block must be {block}")
     computed: list[int] = []
     for chunk in chunks:
-        whole = isinstance(chunk, list) and len(chunk) == 4 and isinstance(chunk[2], list) and bool(chunk[2])
-        refuse(not whole, f"an entry of schedule.chunks must be [kind, start, edits, base], not {short(chunk)}")
-        kind, start, edits, base = chunk
-        _integers("schedule.chunks", [kind, start, *edits, *[base] * (base is not None)], [0] * (len(edits) + 3))
-        refuse(kind >= len(widths) or (base or 0) >= E, "schedule.chunks name a kind or an edit that does not exist")
-        computed += edits
-    refuse(
-        sorted(computed) != [*range(len(computed))] or len(computed) != E, f"schedule.chunks must have each of {E:,} edits once"
-    )
+        refuse(len(chunk) != 4, f"an entry of schedule.chunks must be [kind, start, edits, base], not {short(chunk)}")
+        kind, start, base = convert([*chunk[:2], chunk[3] or 0], INTEGERS, "kind, start and base in schedule.chunks")
+        exist = 0 <= kind < len(widths) and start >= 0 and 0 <= base < E
+        refuse(not exist, "schedule.chunks name a kind, a block or an edit that does not exist")
+        computed += (edits := convert(chunk[2], INTEGERS, "edits in schedule.chunks"))
+        refuse(not edits, "an entry of schedule.chunks must have edits")
+    refuse(sorted(computed) != [*range(len(computed))] or len(computed) != E, f"schedule.chunks must have {E:,} edits once")
     calls = len(chunks) * -(-B // block)
     refuse(calls > MANY, f"its schedule has {calls:,} calls, and a sweep has at most {MANY:,}; use larger calls")

@@ -21,15 +21,16 @@ from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check_finite, dtype_of
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import interruption, processes
-from sinkjax.runtime.progress import bar, say
+from sinkjax.runtime.progress import bar
 from sinkjax.runtime.settings import fixed_settings
+from sinkjax.sweeps.arrays import CHANGED
 from sinkjax.sweeps.calls import Results, Threads, compute, keep, started
 from sinkjax.sweeps.computation import Computation, unchanged
-from sinkjax.sweeps.header import CHANGED, COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
+from sinkjax.sweeps.header import COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
 from sinkjax.sweeps.memory import Memory
 from sinkjax.sweeps.programs import compile_programs
 from sinkjax.sweeps.schedule import Round, Schedule, deal
-from sinkjax.sweeps.store import WRITERS, Store, begin, described, existing
+from sinkjax.sweeps.store import WRITERS, Store, begin, existing
 from sinkjax.transformer.implementations import AUTO
 from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
@@ -180,9 +181,6 @@ def _in_store(
     def ready() -> Store:
         """Create or resume the store."""
         store = begin(path, identity, header)
-        if store.finished and store.faults:
-            say(f"{path}: {described(store.faults)}; computing only that again")
-            store.mend()
         if not store.done.all():
             store.join(computation.facts(), strict)
         return store
@@ -298,11 +296,11 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
         refuse(not store.finished, f"{store.path}: a call {CHANGED}; rerun the same command to recompute only that")
 
     agreed = processes.from_first(agree)
-    schedule, devices, L = Schedule.from_json(agreed["schedule"]), computation.hardware().devices, computation.model.config.layers
-    rounds = deal([(block, schedule.chunks[number]) for block, number in agreed["left"]], devices, L)
+    schedule, hardware, L = Schedule.from_json(agreed["schedule"]), computation.hardware(), computation.model.config.layers
+    rounds = deal([(block, schedule.chunks[number]) for block, number in agreed["left"]], hardware.devices, L)
     begun, written = time.monotonic(), 0
     with bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False) as advance:
-        for block, chunk, fetch in started(compute(computation, schedule, rounds), computation.hardware()):
+        for block, chunk, fetch in started(compute(computation, schedule, rounds), hardware.calls_ahead * hardware.devices):
             processes.by_first(functools.partial(keep, store, computation, schedule, block, chunk, fetch()))
             written += len(chunk.edits)
             advance(agreed["done"] + written, f"{written / (time.monotonic() - begun):.2f} edits/s")
