@@ -44,8 +44,8 @@ NEWEST ?= $(shell for name in python3.13 $(wildcard ~/.pyenv/versions/3.13.*/bin
   do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gemma test newest rest all fast floors colab docs coverage mesh sizes check processes battery fuzz lint types format \
-  parity bench clean
+.PHONY: help demo gemma test newest rest all fast floors colab docs coverage mesh sizes check processes battery fuzz mutations lint types \
+  format parity bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-10s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ battery: $(DONE)/test $(DONE)/model  ## many kills, signals, races, full disks a
 
 fuzz: $(DONE)/test  ## mutated files for each parser (SECONDS=600, SEED=that of the clock)
 	$(BIN)/python -m tests.robustness.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),$(shell date +%s))
+
+mutations: $(DONE)/test $(DONE)/model  ## put 40 faults into a copy of the package; make test's tests must find each
+	$(call xla,$(BIN),0) $(BIN)/python -m tests.mutations
 
 lint: $(DONE)/dev  ## check the format, and lint
 	$(BIN)/ruff format --check

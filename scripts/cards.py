@@ -31,7 +31,6 @@ import sinkjax
 from sinkjax.cards import plan
 from sinkjax.checkpoints.architectures import architecture
 from sinkjax.checkpoints.model import Model
-from sinkjax.config_files import documents
 from sinkjax.data.corpora import passages
 from sinkjax.model import params
 from sinkjax.model.normalisers import NAMED
@@ -41,7 +40,7 @@ from sinkjax.runtime.hardware import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, CARDS, PAGE = (ROOT / "docs" / name for name in ("results/data/cards.csv", "results/data/cards", "how-to/card-answers.md"))
-TRAINED, TRAININGS = ROOT / "docs/results/data/cards-trained", ROOT / "configs/queue/known-answers.yaml"  # of known_answers.py
+TRAINED = ROOT / "docs/results/data/cards-trained"
 PLAN, PLANNED = "llama-3.1-8b", ROOT / "docs/results/data/card-plan-llama-3.1-8b.txt"
 PRINTED, HEADINGS = ROOT / "docs/results/data/card-smollm2-135m.txt", ("sinks", "activation", "depends on", "made by", "costs")
 SHOWN = ("smollm2-135m", "gemma3-270m", "mini-softmax", "mini-head-norm", "mini-sigmoid")  # whose cards are on the docs
@@ -348,7 +347,6 @@ def tallies(known: pd.DataFrame) -> dict[str, str]:
     """How many cards are right of all, of those held out and of the trained models; the names of the wrong and the undecided."""
     judged, trained = known["truth"] != "{}", known["model"].str.startswith("trained ")
     wrong = judged & (known["errors"] != "")
-    planned = documents.parse(TRAININGS.read_text(encoding="utf-8"), TRAININGS.name)["rows"]
 
     def of(which: pd.Series) -> str:
         return f"{int((which & judged & ~wrong).sum())} of {int((which & judged).sum())}"
@@ -362,7 +360,6 @@ def tallies(known: pd.DataFrame) -> dict[str, str]:
         "trained": of(trained),
         "wrong": named(wrong),
         "undecided": named(~judged),
-        "waiting": ", ".join(f"`{name}`" for name in planned if not (TRAINED / f"{name}.json").exists()) or "none",
     }
 
 

@@ -101,7 +101,7 @@ def collect(kept: Iterable[Row], folders: Sequence[Path], docs: Path) -> list[Ro
 
 
 def checked(rows: Iterable[Row], docs: Path) -> list[Row]:
-    """Apply the manipulation checks of scripts/took.py to claims that were judged before claims had them."""
+    """Apply the manipulation checks of took.csv to claims that were judged before claims had them."""
     table = docs / DATA / "took.csv"
     checks = {key(row): row for row in (read(table) if table.exists() else [])}
     return [amended(row, checks[key(row)]) if key(row) in checks and not row.get("took") else row for row in rows]
