@@ -61,8 +61,8 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.probes.record import Record as Record
     from sinkjax.probes.record import to_dataset as to_dataset
     from sinkjax.probes.statistics import Statistic as Statistic
-    from sinkjax.report.figures.explained import draw_attribution as draw_attribution
-    from sinkjax.report.figures.explained import draw_parts as draw_parts
+    from sinkjax.report.figures.dots import draw_attribution as draw_attribution
+    from sinkjax.report.figures.dots import draw_parts as draw_parts
     from sinkjax.showing import show as show
     from sinkjax.study.run import run as run
     from sinkjax.sweeps.models import sweep_models as sweep_models

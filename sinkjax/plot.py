@@ -1,10 +1,7 @@
-"""The figures of reports, for notebooks: each function takes arrays and gives a matplotlib figure."""
+"""The figures of reports, for notebooks: each function takes arrays and returns a matplotlib figure."""
 
-from sinkjax.report.figures.activations import activations
-from sinkjax.report.figures.attention import by_layer, maps
-from sinkjax.report.figures.causal import causal
-from sinkjax.report.figures.curves import Axis, Bundle, curves
-from sinkjax.report.figures.lines import Line, Panel, lines
+from sinkjax.report.figures.heatmaps import activations, by_layer, causal, maps
+from sinkjax.report.figures.lines import Axis, Bundle, Line, Panel, curves, lines
 from sinkjax.report.figures.picture import picture
 
 __all__ = ["Axis", "Bundle", "Line", "Panel", "activations", "by_layer", "causal", "curves", "lines", "maps", "picture"]

@@ -14,13 +14,12 @@ from sinkjax.cards.files import NAMES, PAGE, PREFIX, USE, mask_program, put
 from sinkjax.cards.ground import signed
 from sinkjax.cards.purpose import KINDS, Purpose
 from sinkjax.cards.where import STANDS_OUT, SinkPlaces
-from sinkjax.report.figures.style import COLOURS, HALF, canvas, draw_map, logarithmic, spaced_ticks, styled
+from sinkjax.report.figures.heatmaps import heads
+from sinkjax.report.figures.style import COLOURS, HALF, canvas, logarithmic, spaced_ticks, styled
 from sinkjax.report.page import page
 from sinkjax.report.section import Block, Drawing, Section
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -118,37 +117,25 @@ def _two(mask: Mapping[str, Any]) -> tuple[str, str]:
 def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:
     """Draw attention to the sink by layer and head, and the largest activation there by layer."""
     on = f"{prompts['number']} prompts of {prompts['length']} tokens."
-    heads = f"Mean attention of each head to position {found.position}. {on}"
+    attention = f"Mean attention of each head to position {found.position}. {on}"
+    title = f"{len(found.heads)} of {found.of} heads sink on position {found.position}"
+    to_sink = f"attention to position {found.position}"
     activation = (
         f"Largest |h| at position {found.position} after each layer, and the largest at later positions in the layer where it "
         f"peaks (dashed). {on}"
     )
     return [
-        Drawing("card-heads", draw_heads(found), heads, half=True),
+        Drawing("card-heads", heads(np.asarray(found.by_head), title, to_sink), attention, half=True),
         Drawing("card-activation", draw_activation(found), activation, half=True),
     ]
-
-
-@styled
-def draw_heads(found: SinkPlaces) -> Figure:
-    """Draw attention to the sink by layer and head."""
-    from matplotlib.colors import Normalize
-
-    figure, panel = _half()
-    image = draw_map(panel, np.asarray(found.by_head).T, Normalize(0, 1), aspect="auto")
-    panel.set_xlabel("layer")
-    panel.set_ylabel("head")
-    panel.set_title(f"{len(found.heads)} of {found.of} heads sink on position {found.position}")
-    figure.colorbar(image, ax=panel, pad=0.02).set_label(f"attention to position {found.position}")
-    _whole(panel.xaxis, panel.yaxis)
-    return figure
 
 
 @styled
 def draw_activation(found: SinkPlaces) -> Figure:
     """Draw the largest activation at the sink by layer."""
     activation = found.activation
-    figure, panel = _half()
+    figure = canvas(*HALF)
+    panel = figure.add_subplot()
     panel.plot(range(len(activation.by_layer)), activation.by_layer, color=COLOURS[0], marker="o")
     panel.axhline(activation.elsewhere, color=COLOURS[1], linestyle="--")
     logarithmic(panel, "y")
@@ -164,16 +151,5 @@ def draw_activation(found: SinkPlaces) -> Figure:
     panel.set_xlabel("layer")
     panel.set_ylabel(f"largest |h| at position {found.position}")
     panel.set_title(f"dim {activation.dim}, largest after layer {activation.layer}")
-    _whole(panel.xaxis)
+    spaced_ticks(panel.xaxis, integer=True)
     return figure
-
-
-def _half() -> tuple[Figure, Axes]:
-    figure = canvas(*HALF)
-    return figure, figure.add_subplot()
-
-
-def _whole(*axes: Axis) -> None:
-    """Put ticks at integers."""
-    for axis in axes:
-        spaced_ticks(axis, integer=True)

@@ -9,7 +9,7 @@ from sinkjax.errors import SinkjaxError
 # Extra -> the modules that only it installs.
 EXTRAS = {
     "train": ("optax", "orbax.checkpoint", "grain", "datasets"),
-    "report": ("matplotlib",),
+    "report": ("jinja2", "matplotlib"),
     "hub": ("huggingface_hub", "transformers"),
     "remote": ("fsspec", "upath"),
     "tensorboard": ("tensorboardX",),

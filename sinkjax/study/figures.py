@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
-from sinkjax.report.figures import activations as activation_maps
-from sinkjax.report.figures import grid, points
+from sinkjax.report.figures import dots as dot_figures
+from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures import lines as line_panels
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.section import Drawing
@@ -238,7 +238,7 @@ def heatmap(read: Stored, *measures: Measure, over: Sweep, axis: str) -> Drawing
         label = case.place.label
         (single if label.startswith("layer ") else several).setdefault(_short(label), []).append(case)
     kinds = (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several))
-    columns = [(grid.MapColumn(title, list(cells), xlabel), cells) for title, xlabel, cells in kinds if cells]
+    columns = [(heatmaps.MapColumn(title, list(cells), xlabel), cells) for title, xlabel, cells in kinds if cells]
     shown = []
     for measure in measures:
         values = []
@@ -251,8 +251,8 @@ def heatmap(read: Stored, *measures: Measure, over: Sweep, axis: str) -> Drawing
                         found[number, place] = np.mean(there)
             values.append(found)
         limits = None if measure.log else (0.0, max(1.0, *(float(np.nanmax(part)) for part in values)))
-        shown.append(grid.MapRow(values, wrapped(measure.name), limits, measure.log))
-    figure = grid.grids([column for column, _ in columns], shown, list(map(str, ticks)), axis)
+        shown.append(heatmaps.MapRow(values, wrapped(measure.name), limits, measure.log))
+    figure = heatmaps.grids([column for column, _ in columns], shown, list(map(str, ticks)), axis)
     caption = f"{names_of([one] for one in measures)}, by edited layers and {axis}; means over prompts."
     return read.drawing(f"{over.name}-by-{axis}", figure, caption, over.name, bands=False)
 
@@ -274,7 +274,7 @@ def activations(read: Stored, *conditions: Where) -> Drawing:
     for one, store in zip(conditions, stores, strict=True):
         rows = read.rows(store)
         shown |= {read.points(store)[rows[case]].label: sizes(store, rows[case]) for case in one.cases}
-    figure = activation_maps.activations(np.stack(list(shown.values())), list(shown))
+    figure = heatmaps.activations(np.stack(list(shown.values())), list(shown))
     caption = f"""Largest absolute value of the residual stream by depth and position (at most the first {POSITIONS} positions),
         mean over prompts, on one logarithmic colour scale."""
     return read.drawing("largest-activation", figure, caption, *stores, bands=False)
@@ -287,15 +287,15 @@ def dots(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
     for measure in measures:
         values = [read.value(measure, over, point.case) for point in read.points(store)]
         means = [read.intervals(over, one[None])[0] for one in values]
-        found = [points.Mark(one.label, mean, "chosen") for one, mean in zip(read.points(store), means, strict=True)]
+        found = [dot_figures.Mark(one.label, mean, "chosen") for one, mean in zip(read.points(store), means, strict=True)]
         for case in over.edits if there else ():
             label, random = over.label(case), read.drawn(measure, over, case)
             found += [
-                points.Mark(label, intervals.interval([one.mean()]), "random, of the same size")
+                dot_figures.Mark(label, intervals.interval([one.mean()]), "random, of the same size")
                 for one in (() if random is None else random)
             ]
         columns[measure.name] = found
-    figure = points.points(columns, "mean over documents", shared=len({measure.unit for measure in measures}) == 1)
+    figure = dot_figures.points(columns, "mean over documents", shared=len({measure.unit for measure in measures}) == 1)
     controls = ", and each of its random controls as one mark" if there else ""
     caption = titled(over, f"Means of each condition with 95% intervals{controls}.")
     return read.drawing(f"{over.name}-and-controls", figure, caption, store, bands=False)

@@ -21,8 +21,8 @@ from sinkjax.config_files.tables import csv_rows, csv_text
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import fingerprint
+from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.runtime.hardware import Hardware

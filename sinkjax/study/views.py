@@ -12,7 +12,7 @@ from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.generation import blocks_apart, generate_all
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.report.figures import attention
+from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing, Sample
 from sinkjax.study.numbers import Stored
 from sinkjax.study.work import TEXT, Calculation, Inputs, Point, Where
@@ -107,7 +107,7 @@ def still_maps(read: Stored, *conditions: Where) -> list[Drawing]:
         ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values
         labels = [str(label).replace(" in ", "\nin ") for label in data["edit"].values]
-        figure = attention.by_layer(values[0], there, ticks) if len(values) == 1 else attention.maps(values, labels, there, ticks)
+        figure = heatmaps.by_layer(values[0], there, ticks) if len(values) == 1 else heatmaps.maps(values, labels, there, ticks)
         caption = f"""Attention maps of one prompt, mean over heads, at most the first {DRAWN_TOKENS} tokens, on one colour scale;
             grey: keys that a query cannot see. A bright column is a key that gets much attention."""
         found.append(read.drawing(f"attention-{store}", figure, caption, store, bands=False))

@@ -10,17 +10,16 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.analysis.estimates import constant, three_digits
-from sinkjax.analysis.evidence import Judgement
+from sinkjax.analysis.evidence import ContrastRank, Judgement
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import identity
+from sinkjax.analysis.judgement import identity, not_applicable
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.analysis.verdicts import Verdict
-from sinkjax.report.figures.style import render
-from sinkjax.report.page import page
+from sinkjax.report.markdown import table as markdown
+from sinkjax.report.page import MARGIN, WIDTH, page
 from sinkjax.report.section import Drawing, Sample, Section
-from sinkjax.report.table import cell, interval, number, table, verdicts
-from sinkjax.report.terminal import in_words, terminal
+from sinkjax.report.table import cell, interval, verdicts
+from sinkjax.report.terminal import terminal
 
 
 def estimate(mean: float | None, spread: float = 0.5) -> Interval:
@@ -155,30 +154,6 @@ def test_a_page_of_several_studies_has_contents_and_names_those_without_a_sectio
     assert "<nav" not in page([section], "All")
 
 
-def test_an_arm_may_lack_a_measure_and_a_section_all_rows(section):
-    rows = (*section.rows[:3], *section.rows[4:])
-    lines = table(rows).lines
-    assert [entry.value != "" for entry in lines[1][1]] == [True, False]
-    text = page([dataclasses.replace(section, rows=(), featured=())], "All")
-    assert "Summary" not in text
-
-
-def test_the_summary_explains_only_what_its_cells_hold(section):
-    alone = tuple(Row(row.condition, row.series, row.measure, row.value) for row in section.rows)
-    assert "Δ" in page([section], "All")
-    text = page([dataclasses.replace(section, rows=alone)], "All")
-    assert re.search("In each cell: .*mean .*95% interval over prompts", text)
-    assert "Δ" not in text
-    exact = tuple(dataclasses.replace(row, value=constant(1.5)) for row in alone)
-    assert "without an interval" in page([dataclasses.replace(section, rows=exact)], "All")
-
-
-def test_the_first_arm_has_no_effect(section):
-    lines = table(section.rows).lines
-    assert [entry.effect == "" for entry in lines[0][1]] == [True, True]
-    assert all(entry.effect for entry in lines[1][1])
-
-
 def test_the_answer_and_the_first_figure_come_before_the_claims_and_these_before_the_tables(section):
     text = page([section], "All")
     found = [text.index(words) for words in ('class="answer replicates"', "<figure>", "<h2>Claims", "<h2>Further", "<h2>Summary")]
@@ -234,39 +209,6 @@ def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section,
     assert "third" not in out
 
 
-def test_the_terminal_shows_the_first_lines_of_a_long_table(section, capsys):
-    rows = [row(f"edit {number}", "loss", float(number)) for number in range(4000)]
-    terminal(dataclasses.replace(section, verdicts=(), rows=rows, featured=tuple(each.condition for each in rows)))
-    out = capsys.readouterr().out
-    assert "edit 59" in out
-    assert "edit 60" not in out
-    assert "and 3,940 more, in summary.csv" in out
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0.0, "0"),
-        (23512.4, "23,512"),
-        (-23512.4, "-23,512"),
-        (66.94, "66.9"),
-        (4.184, "4.18"),
-        (0.0123, "0.012"),
-        (-0.00001, "0.000"),
-        (1e7, "10,000,000"),
-    ],
-)
-def test_numbers_have_a_few_digits_and_no_powers_of_ten(value, words):
-    assert number(value) == words
-
-
-@pytest.mark.parametrize(
-    ("value", "words"), [(1749.6, "1,750"), (999.6, "1,000"), (999.4, "999"), (-2976.0, "-2,980"), (0.01234, "0.0123")]
-)
-def test_three_digits_need_no_power_of_ten(value, words):
-    assert three_digits(value) == words
-
-
 def test_an_interval_says_what_it_lacks():
     assert interval(estimate(None)) == "no samples"
     assert interval(Interval(2.0, None, None, 1, 0, 0.95, "none", "one sample")) == "2.00"
@@ -276,9 +218,47 @@ def test_an_interval_says_what_it_lacks():
     assert cell(row("edit", "rate", 1.0), compared=True).rank == ""
 
 
-@pytest.mark.parametrize(("count", "words"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e12, "2.0 TB")])
-def test_bytes_in_words(count, words):
-    assert in_words(count) == words
+def interval_of(low: float, mean: float, high: float) -> Interval:
+    return Interval(mean, low, high, 12, 0, 0.95, "t")
+
+
+def drawn(section: Section, one: Verdict) -> dict[str, list[ElementTree.Element]]:
+    """The parts of a claim's bar by class."""
+    svg = re.search(r"<svg.*?</svg>", page([dataclasses.replace(section, verdicts=(one,))], "All"), re.DOTALL)
+    found: dict[str, list[ElementTree.Element]] = {}
+    for part in ElementTree.fromstring(svg[0]) if svg else ():
+        found.setdefault(part.get("class", "title"), []).append(part)
+    return found
+
+
+def x(part: ElementTree.Element, name: str) -> float:
+    return float(part.attrib[name])
+
+
+def test_the_bar_of_a_share_lies_between_nothing_and_the_whole(section):
+    spread = ContrastRank(20, 0, 20, (-1.0, 1.0))
+    share, whole = interval_of(0.6, 0.8, 1.0), interval_of(9, 10, 11)
+    judged = Judgement("replicates", D=interval_of(6, 8, 10), S=share, W=whole, rank=spread)
+    twin = Judgement("undecided", D=interval_of(0, 1, 2), S=interval_of(0.1, 0.2, 0.3))
+    parts = drawn(section, Verdict("a", "It moves.", "", "", judged, twin))
+    zero, (below, above, one) = x(parts["zero"][0], "x1"), (x(mark, "x1") for mark in parts["mark"])
+    assert [zero - below, above - zero] == pytest.approx([(one - zero) / 10] * 2, abs=0.2)
+    line, mean, ring, (band,) = parts["interval"][0], parts["mean"][0], parts["twin"][0], parts["controls"]
+    for part, name, number in ((line, "x1", 0.6), (line, "x2", 1.0), (mean, "cx", 0.8), (ring, "cx", 0.2), (band, "x", -0.1)):
+        assert x(part, name) == pytest.approx(zero + number * (one - zero), abs=0.2)
+    assert x(band, "width") == pytest.approx(0.2 * (one - zero), abs=0.2)
+    assert "80% [60, 100] of the whole" in parts["title"][0].text
+
+
+def test_the_bar_of_an_effect_has_its_own_scale_and_one_of_a_long_interval_an_arrow(section):
+    parts = drawn(section, Verdict("a", "It moves.", "", "", Judgement("replicates", D=interval_of(-4, -2, -1)), unit="nats"))
+    assert "mark" not in parts
+    assert (x(parts["interval"][0], "x1"), x(parts["zero"][0], "x1")) == (MARGIN, WIDTH - MARGIN)
+    judged = Judgement("replicates", D=interval_of(1, 8, 90), S=interval_of(0.1, 0.8, 9.0), W=interval_of(9, 10, 11))
+    parts = drawn(section, Verdict("a", "It moves.", "", "", judged))
+    assert len(parts["arrow"]) == 1
+    assert x(parts["interval"][0], "x2") == WIDTH - MARGIN
+    assert drawn(section, Verdict("a", "It moves.", "", "", not_applicable("there is no gate"))) == {}
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")  # no font has them
@@ -290,21 +270,6 @@ def test_a_control_character_in_a_figure_leaves_the_picture_sound():
     assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
 
 
-def test_a_dollar_in_a_label_is_no_formula():
-    """Labels and tokens of a store may hold any; powers of ten on an axis stay powers."""
-    figure = Figure(figsize=(4, 3))
-    axes = figure.subplots()
-    axes.plot([1, 500], [1, 1e6], label=r"$\\bad{$ costs $5")
-    axes.set(yscale="log", title=r"$\\frac$", xlabel=r"$\\mathdefault{\\bad}$")
-    axes.set_xticks([1, 500], ["$x$", r"$\\foo$"])
-    axes.legend()
-    drawing = Drawing("picture", figure, "A caption")
-    assert drawing.svg == render(figure, "svg")
-    said = drawing.svg.decode()
-    assert "<!-- $x$ -->" in said
-    assert "<!-- $\\mathdefault{10^{3}}$ -->" in said
-
-
 def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):
     rows = tuple(dataclasses.replace(entry, condition="\x1b[31mred") for entry in section.rows)
     loud = dataclasses.replace(section, title="\x1b]0;title\a", findings=("\x9b1m",), rows=rows, featured=("\x1b[31mred",))
@@ -314,3 +279,8 @@ def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):
     shown = capsys.readouterr().out
     assert not {*shown} & {*"\x1b\a\x9b"}
     assert "\\x1b[31mred" in shown
+
+
+def test_bars_and_stars_of_a_markdown_table_do_not_become_markup():
+    lines = ["| claim | s |", "| --- | --- |", "| /h/ and Sink_\\* grow. | 1 |"]
+    assert markdown(["claim", "s"], [["|h| and Sink_* grow.", "1"]]).splitlines() == lines

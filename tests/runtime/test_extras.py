@@ -67,7 +67,7 @@ def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_wha
     done = subprocess.run([sys.executable, "-c", HIDE + BASE], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"WikiText-2 needs datasets, .*pip install 'sinkjax\[train\]'", done.stdout)
-    assert "needs matplotlib, " in done.stderr
+    assert "needs jinja2, matplotlib, " in done.stderr
     assert "training needs optax, orbax.checkpoint, grain, datasets" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.zarr", "saved"}  # what was refused has left nothing
 

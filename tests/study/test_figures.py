@@ -15,9 +15,9 @@ from sinkjax import mask_key
 from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya.mask import received
-from sinkjax.report.figures import grid as cells
+from sinkjax.report.figures import dots as marks
+from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures import lines as picture
-from sinkjax.report.figures import points as marks
 from sinkjax.report.section import Drawing
 from sinkjax.study import (
     ALL,
@@ -62,7 +62,7 @@ class Drawn:
 @pytest.fixture
 def drawn(monkeypatch) -> Drawn:
     found = Drawn()
-    for module, name in ((picture, "lines"), (cells, "grids"), (marks, "points")):
+    for module, name in ((picture, "lines"), (heatmaps, "grids"), (marks, "points")):
         monkeypatch.setattr(module, name, found)
     return found
 

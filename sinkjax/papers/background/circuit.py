@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sinkjax import Edit, compose, edit
 from sinkjax.analysis import intervals
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.figures import grid
+from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.measures import typical_activation
@@ -172,9 +172,9 @@ def effects_of_paths(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
             maps.append(found)
         most = max(float(np.nanmax(np.abs(found))) for found in maps) or 1.0
         name = f"effect on {'log of ' if measure.log else ''}{measure.name}"
-        rows.append(grid.MapRow(maps, name, (-most, most), signed=True))
-    columns = [grid.MapColumn(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
-    figure = grid.grids(columns, rows, list(SENDERS), "writes")
+        rows.append(heatmaps.MapRow(maps, name, (-most, most), signed=True))
+    columns = [heatmaps.MapColumn(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
+    figure = heatmaps.grids(columns, rows, list(SENDERS), "writes")
     what = " and ".join(measure.name for measure in measures)
     caption = f"""Change of {what} when one component's output at the first token (vertical axis) is replaced for only one
         reader (horizontal axis), by its mean over the other positions or by its output at another position. Means over prompts.

@@ -21,7 +21,7 @@ from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.papers.background._massive import massive, massive_prompts
-from sinkjax.report.figures.points import Mark, points
+from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.baseline import Unedited

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.summary import Column, Row, column_rows, own_rows
 from sinkjax.papers.emergence._series import DROPPED, MASKED
+from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.figures.style import MOST_COLUMNS
 from sinkjax.report.section import Drawing
 from sinkjax.study.numbers import Stored

@@ -16,10 +16,9 @@ from sinkjax.analysis.summary import Rank, Row
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya import _first_block as first_block
-from sinkjax.report.figures import grid
+from sinkjax.report.figures import heatmaps
+from sinkjax.report.figures.dots import Cloud, Mark, points, scatter
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Mark, points
-from sinkjax.report.figures.scatter import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import OnText
 from sinkjax.study.numbers import Numbers, Stored
@@ -235,8 +234,8 @@ def score_maps(read: Stored, of: Calculation) -> Drawing:
     scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
     maps, (x, y, label) = np.moveaxis(scores.mean(axis=1), 2, 1), AXES
     indices, most = list(map(str, range(maps.shape[1]))), float(np.nanmax(np.abs(maps)))
-    columns = [grid.MapColumn(name, indices, x) for name in _names(data)]
-    figure = grid.grids(columns, [grid.MapRow([*maps], label, (-most, most), signed=True)], indices, y, height=3.3)
+    columns = [heatmaps.MapColumn(name, indices, x) for name in _names(data)]
+    figure = heatmaps.grids(columns, [heatmaps.MapRow([*maps], label, (-most, most), signed=True)], indices, y, height=3.3)
     caption = """Score of the mean query at rotary index i with the key of BOS, and of the mean embedding, at index j of layer 0,
         averaged over the heads, on one colour scale; grey: keys after the query."""
     return read.drawing("scores", figure, caption, of.name)

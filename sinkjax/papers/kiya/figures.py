@@ -29,8 +29,7 @@ from sinkjax.papers.kiya._first_keys import (
     key_norms,
     score_maps,
 )
-from sinkjax.report.figures import activations as activation_maps
-from sinkjax.report.figures import attention
+from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.measures import strongest_other_sink
@@ -116,9 +115,9 @@ def maps_of(read: Stored, store: str, number: str, figures: str, labels: tuple[s
     ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
     values = shown.sel(edit=chosen).isel(prompt=0).sel(layer=list(layers)).mean("head").values
     if labels:
-        figure = attention.maps(values, chosen, layers, ticks, COUNT_FROM)
+        figure = heatmaps.maps(values, chosen, layers, ticks, COUNT_FROM)
     else:
-        figure = attention.by_layer(values[0], layers, ticks, COUNT_FROM)
+        figure = heatmaps.by_layer(values[0], layers, ticks, COUNT_FROM)
     caption = f"{figures}: attention maps of one prompt, mean over heads. {SCALE}"
     return read.drawing(f"{number}-attention", figure, caption, store, bands=False)
 
@@ -129,6 +128,6 @@ def activations_of(read: Stored, store: str, number: str, figures: str, labels: 
     names = [*map(str, read[store]["edit"].values)]
     chosen = [UNEDITED, *labels]
     values = np.stack([every[names.index(label)] for label in chosen])
-    figure = activation_maps.activations(values, chosen, activation_maps.colour_limits(every), COUNT_FROM)
+    figure = heatmaps.activations(values, chosen, heatmaps.colour_limits(every), COUNT_FROM)
     caption = f"{figures}: largest |h| by depth and position, mean over prompts. {SCALE}"
     return read.drawing(f"{number}-activations", figure, caption, store, bands=False)

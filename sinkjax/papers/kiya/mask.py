@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sinkjax import Edit, add_logit, edit, mask_key
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.figures import grid
+from sinkjax.report.figures import heatmaps
+from sinkjax.report.figures.heatmaps import MapColumn, MapRow
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.baseline import Unedited, finite
@@ -110,9 +111,9 @@ def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
         return found
 
     bar = "attention received, mean over heads and prompts"
-    shown = [grid.MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
-    across = [grid.MapColumn(title, list(map(str, range(L))), LAYERS) for title in series]
-    figure = grid.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
+    shown = [MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
+    across = [MapColumn(title, list(map(str, range(L))), LAYERS) for title in series]
+    figure = heatmaps.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
     caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
         the layers above it show the effect on later layers."""
     return read.drawing("attention-by-layer", figure, caption, over.name, bands=False)

@@ -17,7 +17,7 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya._alone import HALF, VARIABLES, Alone, compared, names, scanned
-from sinkjax.report.figures.histogram import histogram
+from sinkjax.report.figures.lines import histogram
 from sinkjax.report.section import Drawing
 from sinkjax.study import Lab, Sinks
 from sinkjax.study.numbers import Stored

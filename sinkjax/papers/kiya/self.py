@@ -14,7 +14,7 @@ import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import among, positions
-from sinkjax.report.figures import scatter
+from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.edits import cut_links, hide_behind, see_only
@@ -111,7 +111,7 @@ def against(read: Stored, x: Measure, y: Measure, over: Sweep) -> Drawing:
     clouds = []
     for title, chosen in series_of(read.points(over.name)).items():
         across, up = (np.array([read.value(measure, over, point.case).mean() for point in chosen]) for measure in (x, y))
-        clouds.append(scatter.Cloud(title, across, up))
-    figure = scatter.scatter({"": clouds}, x.name, y.name, log="y" if y.log else False)
+        clouds.append(Cloud(title, across, up))
+    figure = scatter({"": clouds}, x.name, y.name, log="y" if y.log else False)
     caption = f"Each condition: {x.name} against {y.name}, means over prompts."
     return read.drawing(f"{over.name}-scatter", figure, caption, over.name, bands=False)

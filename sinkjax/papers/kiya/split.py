@@ -23,7 +23,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.statistics import column_sums
-from sinkjax.report.figures.scatter import Cloud, scatter
+from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.contrasts import Parts

@@ -17,7 +17,7 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.papers.li._lock_in import measure
-from sinkjax.report.figures import scatter
+from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
 from sinkjax.study import Contrast, Controlled, Lab
@@ -220,11 +220,11 @@ def by_head(read: Stored, of: Calculation) -> Drawing:
     other = data.sizes["key"] // 4
     share = 100 * data["positive"].mean("prompt").values
     clouds = [
-        scatter.Cloud("key 0", data["alignment"].mean("prompt").values.ravel(), share[..., 0].ravel()),
-        scatter.Cloud(f"key {other}", data["key_alignment"].values[..., other].ravel(), share[..., other].ravel()),
+        Cloud("key 0", data["alignment"].mean("prompt").values.ravel(), share[..., 0].ravel()),
+        Cloud(f"key {other}", data["key_alignment"].values[..., other].ravel(), share[..., other].ravel()),
     ]
     limits = ((-1.02, 1.02), (-3, 103))
-    figure = scatter.scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=limits)
+    figure = scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=limits)
     caption = """Each dot is a head: cosine of a key with the first singular direction of the head's queries, and the share
         of later queries with a positive score, for key 0 and for another key."""
     return read.drawing("lock-in-by-head", figure, caption, of.name, bands=False)

@@ -20,7 +20,7 @@ from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons, survey
-from sinkjax.report.figures import scatter
+from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.contrasts import Parts
@@ -171,10 +171,10 @@ def neuron_norms(read: Stored, work: Calculation) -> Drawing:
     gate, up, chosen = data["gate_norm"].values, data["up_norm"].values, data.attrs["neurons"]
     places, named = tuple(np.array(chosen).T), [f"{layer}: {number}" for layer, number in chosen]
     clouds = [
-        scatter.Cloud("all neurons", gate.ravel(), up.ravel(), faint=True),
-        scatter.Cloud("the largest (layer: neuron)", gate[places], up[places], named),
+        Cloud("all neurons", gate.ravel(), up.ravel(), faint=True),
+        Cloud("the largest (layer: neuron)", gate[places], up[places], named),
     ]
-    figure = scatter.scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
+    figure = scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
     caption = f"""L2 norms of the gate and up vectors of all MLP neurons, each over the median of its layer, on logarithmic
         axes. The {len(chosen)} with the largest product are named by layer and number."""
     return read.drawing("neuron-norms", figure, caption, work.name, bands=False)

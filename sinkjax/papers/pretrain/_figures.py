@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.papers.pretrain._outcomes import sinks
+from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.lines import Line, Panel, lines
-from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
 from sinkjax.study.claims import TrainedModels
 from sinkjax.study.measures import Measure, read_measure

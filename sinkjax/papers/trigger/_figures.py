@@ -13,12 +13,10 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
-from sinkjax.report.figures.causal import causal, gallery
-from sinkjax.report.figures.curves import Axis, Bundle, curves
-from sinkjax.report.figures.grid import MapColumn, MapRow, grids
-from sinkjax.report.figures.lines import Line, Panel
+from sinkjax.report.figures.dots import Mark, points
+from sinkjax.report.figures.heatmaps import MapColumn, MapRow, causal, gallery, grids
+from sinkjax.report.figures.lines import Axis, Bundle, Line, Panel, curves
 from sinkjax.report.figures.lines import lines as line_figure
-from sinkjax.report.figures.points import Mark, points
 from sinkjax.report.section import Drawing
 from sinkjax.study.claims import TrainedModels
 from sinkjax.study.measures import Measure, read_measure

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.papers.trigger._figures import SMALLEST_LOSS
 from sinkjax.papers.trigger._outcomes import MILLION
-from sinkjax.report.figures.frontier import Curve, FrontierPanel, frontier
+from sinkjax.report.figures.lines import Axis, Bundle, curves
 from sinkjax.report.section import Drawing
 from sinkjax.study.claims import TrainedModels
 from sinkjax.study.numbers import Numbers, Stored
@@ -115,37 +116,37 @@ def loss_and_mass(read: Stored, of_free: TrainedModels, of_capped: TrainedModels
     """Losses against the mass off BOS. held: "in training", next to the bounds, or "after training", next to the first kind."""
     free, capped = read.data(of_free.name), read.data(of_capped.name)
     caps, known = capped["cap"].values, masses(capped)
-    curves = bounds(shape_of(read), known)
+    lower, dots = bounds(shape_of(read), known), partial(Bundle, kind="dots")
     inner = caps < 1  # a logarithmic axis does not show a mass of 1
     off, losses, after = 1 - caps[inner], capped["loss"].values[inner], free["held_loss"].values[:, inner]
     best, offs = np.nanmin(losses, axis=1), np.tile(off, len(after))
-    lines = [Curve(name, 1 - np.array(known), values) for name, values in curves.items()]
-    trained = Curve("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
+    lines = [Bundle(name, 1 - np.array(known), values, kind="line") for name, values in lower.items()]
+    trained = dots("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
     mass, loss = "mass off BOS, other rows (1 - c)", "held-out mean squared error"
     sizes = f"n = {read.settings.width}, L = {read.settings.length}"
     if held == "in training":
         here = [known.index(float(cap)) for cap in caps if cap < 1]
-        ratios = [Curve(name, off, best / values[here]) for name, values in curves.items()]
-        path = Curve("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
-        ended = Curve("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
+        ratios = [Bundle(name, off, best / values[here], kind="line") for name, values in lower.items()]
+        path = dots("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
+        ended = dots("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
         lowest = max(float(np.nanmin(capped["loss"].values[-1])), SMALLEST_LOSS)
         at_full = "not measured" if inner.all() else f"{lowest:.1e}"
         panels = [
-            FrontierPanel("loss", mass, loss, lines, [trained, path, ended]),
-            FrontierPanel("best loss with the mass held, over each line", mass, "ratio", ratios, [], plain=True),
+            Axis("loss", mass, loss, [*lines, trained, path, ended], "xy"),
+            Axis("best loss with the mass held, over each line", mass, "ratio", ratios, "xy"),
         ]
         caption = f"""Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs per
             mass), and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the
             loss that even weights attain (docs/results/trigger-bounds.md). Right: the best loss at each mass over each line.
             {sizes}. At a mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."""
-        return Drawing("bounds", frontier(panels), caption)
-    forced = Curve("mass held after training", offs, after.ravel())
-    shifted = Curve("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
-    less = Curve("mass held after training", offs, (after / best).ravel())
+        return Drawing("bounds", curves([panels], height=4.2), caption)
+    forced = dots("mass held after training", offs, after.ravel())
+    shifted = dots("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
+    less = dots("mass held after training", offs, (after / best).ravel())
     panels = [
-        FrontierPanel("loss", mass, loss, lines, [trained, forced, shifted]),
-        FrontierPanel("loss over the best learned with the mass held", mass, "ratio", [], [less], plain=True),
+        Axis("loss", mass, loss, [*lines, trained, forced, shifted], "xy"),
+        Axis("loss over the best learned with the mass held", mass, "ratio", [less], "xy"),
     ]
     caption = f"""Loss against the mass off BOS of layers trained free to sink and then edited without further training (the mass
         held in the other rows, or a number added to BOS's logit there), next to layers trained with the mass held. {sizes}."""
-    return Drawing("forced", frontier(panels), caption)
+    return Drawing("forced", curves([panels], height=4.2), caption)

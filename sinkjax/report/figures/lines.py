@@ -1,19 +1,21 @@
-"""Lines with bands, in panels that share their axes: by layer, along a training, over any number."""
+"""Line figures: lines with bands by layer or along a training, curves of many runs, and how often sizes occur."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.report.figures import style
-from sinkjax.report.figures.style import logarithmic, panels, styled
+from sinkjax.report.figures.style import COLOURS, MARKERS, legend_above, logarithmic, panels, plain_ticks, styled
 
 if TYPE_CHECKING:
+    import matplotlib.axis
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -54,10 +56,32 @@ class Panel:
     top: float = 0.0
     limits: tuple[float, float] | None = None
 
-    @property
-    def least(self) -> float:
-        """Minimum upper end of y."""
-        return max(self.top, style.reach(self.ylabel))
+
+@dataclass(frozen=True)
+class Bundle:
+    """Runs of one kind, or one curve.
+
+    x, y: float[run, point], NaN where a run has ended, or float[point]. middle: x and y of a bold line, or None. kind: how they
+    are drawn: faintly, as a line or as dots.
+    """
+
+    name: str
+    x: NDArray[Any]
+    y: NDArray[Any]
+    middle: tuple[NDArray[Any], NDArray[Any]] | None = None
+    kind: Literal["runs", "line", "dots"] = "runs"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A panel's title, labels with units, and logarithmic axes ("", "x", "y" or "xy")."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    bundles: Sequence[Bundle]
+    log: str = ""
+    limits: tuple[float, float] | None = None
 
 
 @styled
@@ -86,22 +110,23 @@ def lines(
     """
     wide = max(map(len, grid))
     figure, axes = panels(len(grid), wide, height, sharex=True, sharey=False if share == "none" else share)
-    lowest = {column: row for row, entries in enumerate(grid) for column in range(len(entries))}
     whole = all(isinstance(x, int) for row in grid for panel in row for line in panel.lines for x in line.x)
+    shared: dict[object, list[tuple[Axes, Panel]]] = {}  # the panels of each y axis; the first one sets it
     for row, entries in enumerate(grid):
-        for column, panel in enumerate(entries):
-            _draw_lines(axes[row, column], panel, courses)
+        for column, (drawn, panel) in enumerate(zip(axes[row], entries, strict=False)):
+            shared.setdefault({"row": row, "col": column, "none": (row, column)}[share], []).append((drawn, panel))
+            _draw_lines(drawn, panel, courses)
             if log_x:
-                logarithmic(axes[row, column], "x")
+                logarithmic(drawn, "x")
             elif whole:
-                style.spaced_ticks(axes[row, column].xaxis, min(10, 20 // wide), integer=True)
+                style.spaced_ticks(drawn.xaxis, min(10, 20 // wide), integer=True)
             if row == 0 or share == "none":
-                axes[row, column].set_title(panel.title)
-            if row == lowest[column]:
-                axes[row, column].set_xlabel(xlabel)
-                axes[row, column].tick_params(labelbottom=True)
+                drawn.set_title(panel.title)
+            if not any(column < len(below) for below in grid[row + 1 :]):
+                drawn.set_xlabel(xlabel)
+                drawn.tick_params(labelbottom=True)
             if column == 0 or share != "row":
-                axes[row, column].set_ylabel(panel.ylabel)
+                drawn.set_ylabel(panel.ylabel)
         for empty in axes[row, len(entries) :]:
             empty.set_axis_off()
         for name in dict.fromkeys(line.compared for panel in entries for line in panel.lines if line.reference is not None):
@@ -110,47 +135,36 @@ def lines(
             axes[row, 0].legend(loc="best")
         elif legend == "beside":
             axes[row, len(entries) - 1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
-    cells = [(row, column) for row, entries in enumerate(grid) for column in range(len(entries))]
-    shared: dict[object, list[tuple[int, int]]] = {}  # the panels of each y axis; the first one sets it
-    for cell in cells:
-        shared.setdefault({"row": cell[0], "col": cell[1], "none": cell}[share], []).append(cell)
     for group in shared.values():
-        _scale(axes[group[0]], [grid[row][column] for row, column in group])
+        _scale(group[0][0], [panel for _, panel in group])
     if legend == "above":
-        style.legend_above(figure, axes[0, 0])
+        legend_above(figure, axes[0, 0])
     return figure
 
 
 def _scale(axes: Axes, entries: Sequence[Panel]) -> None:
     """Set the y axis of panels that share it, after all are drawn, because that ends the search for shared ends."""
-    first = entries[0]
+    first, (low, high) = entries[0], axes.get_ylim()
     if first.limits is not None:
         axes.set_ylim(*first.limits)
     elif first.log:
-        _near_the_means(axes, entries)
-        _whole_decade(axes)
+        # From half of the smallest mean, because an interval that reaches 0 would fill the axis with decades.
+        drawn = [end for panel in entries for line in panel.lines for end in (line.reference, *(one.mean for one in line.values))]
+        low = max(low, min((mean for mean in drawn if mean is not None and mean > 0), default=0.0) / 2)
+        if high < 10 * low:  # at least a power of ten, so that tiny differences look tiny
+            low, high = math.sqrt(low * high / 10), math.sqrt(low * high * 10)
+        axes.set_ylim(low, high)
+        _plain_if_narrow(axes.yaxis)
     elif not first.signed:
-        axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], *(panel.least for panel in entries), 0))
+        least = max(max(panel.top, style.reach(panel.ylabel)) for panel in entries)  # so that small values look small
+        axes.set_ylim(bottom=0, top=max(high, least))
         style.spaced_ticks(axes.yaxis, 6, steps=[1, 2, 5, 10])  # counts have no halves
 
 
-def _near_the_means(axes: Axes, entries: Sequence[Panel]) -> None:
-    """End a logarithmic y axis at half of the smallest mean, because an interval that reaches 0 would fill it with decades."""
-    drawn = [
-        number for panel in entries for line in panel.lines for number in (line.reference, *(one.mean for one in line.values))
-    ]
-    bottom = min((number for number in drawn if number is not None and number > 0), default=0.0) / 2
-    axes.set_ylim(bottom=max(bottom, axes.get_ylim()[0]))
-
-
-def _whole_decade(axes: Axes) -> None:
-    """Make a logarithmic y axis span at least a power of ten, so that tiny differences look tiny."""
-    low, high = axes.get_ylim()
-    if high < 10 * low:
-        middle, half = math.sqrt(low * high), math.sqrt(10)
-        low, high = axes.set_ylim(middle / half, middle * half)
+def _plain_if_narrow(axis: matplotlib.axis.Axis) -> None:
+    low, high = axis.get_view_interval()
     if high < NARROW * low:
-        logarithmic(axes, "y")
+        plain_ticks(axis)
 
 
 def _draw_lines(axes: Axes, panel: Panel, courses: bool) -> None:
@@ -158,7 +172,7 @@ def _draw_lines(axes: Axes, panel: Panel, courses: bool) -> None:
         colour, marker = style.form(number)
         form: dict[str, Any] = {"color": colour, "marker": marker}
         if courses:
-            colour = "black" if number == 0 else style.COLOURS[(number - 1) % (len(style.COLOURS) - 1)]
+            colour = "black" if number == 0 else COLOURS[(number - 1) % (len(COLOURS) - 1)]
             form = {"color": colour, "linestyle": DASHES[number % len(DASHES)]}
         mean, low, high = (np.array([getattr(value, part) for value in line.values], float) for part in ("mean", "low", "high"))
         axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -169,3 +183,75 @@ def _draw_lines(axes: Axes, panel: Panel, courses: bool) -> None:
         axes.set_yscale("log")
     elif panel.signed:
         axes.axhline(0, color="#888888", linewidth=0.8)
+
+
+@styled
+def curves(grid: Sequence[Sequence[Axis]], height: float = HEIGHT) -> Figure:
+    """Draw curves of runs in panels with separate scales and one legend for all bundles; a name looks the same in all panels.
+
+    Args:
+        grid: The panels, [row][column].
+        height: Inches per row.
+
+    Returns:
+        A matplotlib figure.
+    """
+    figure, axes = panels(len(grid), max(map(len, grid)), height)
+    forms: dict[str, dict[str, Any]] = {}
+    for row, entries in enumerate(grid):
+        for panel, axis in zip(axes[row], entries, strict=True):
+            for bundle in axis.bundles:
+                form = forms.setdefault(bundle.name, _form(bundle.kind, len(forms)))
+                runs = np.atleast_2d(bundle.y)
+                faint = {"alpha": max(0.12, min(0.6, 4 / len(runs))), "linewidth": 0.8} if bundle.kind == "runs" else {}
+                panel.plot(np.atleast_2d(bundle.x).T, runs.T, **form | faint)
+                if bundle.middle is not None:
+                    panel.plot(*bundle.middle, **form)
+            panel.set(title=axis.title, xlabel=axis.xlabel, ylabel=axis.ylabel)
+            panel.set(**{f"{name}scale": "log" for name in axis.log})
+            if axis.log == "xy":
+                panel.grid(color="#e5e5e5", linewidth=0.6)
+            for name in axis.log:
+                _plain_if_narrow(panel.xaxis if name == "x" else panel.yaxis)
+            if axis.limits:
+                panel.set_ylim(*axis.limits)
+    for name, form in forms.items():
+        axes[0, 0].plot([], [], label=name, **form)
+    legend_above(figure, axes[0, 0])
+    return figure
+
+
+def _form(kind: str, number: int) -> dict[str, Any]:
+    form: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linewidth": 2}
+    if kind == "dots":
+        marker = MARKERS[number % len(MARKERS)]
+        return form | {"marker": marker, "markersize": 4.5, "linestyle": "none", "alpha": 0.75, "markeredgewidth": 0}
+    return form | {"linestyle": DASHES[number % len(DASHES)]} if kind == "line" else form
+
+
+@styled
+def histogram(kinds: Mapping[str, NDArray[Any]], marks: Mapping[str, float], xlabel: str, ylabel: str) -> Figure:
+    """Draw how often sizes occur, with counts on a logarithmic axis, so that a single one is visible beside many.
+
+    Args:
+        kinds: Kind -> positive sizes, float[n]; kinds share their bins.
+        marks: Name -> a size to compare with, drawn as a vertical line.
+        xlabel: Name of the sizes.
+        ylabel: Name of the counts.
+
+    Returns:
+        A matplotlib figure.
+    """
+    figure, axes = panels(1, 1, 3.2)
+    panel, sizes = axes[0, 0], np.concatenate([*kinds.values(), [*marks.values()]])
+    edges = np.geomspace(sizes.min() * 0.9, sizes.max() * 1.1, 91)
+    for (name, found), colour in zip(kinds.items(), COLOURS, strict=False):
+        panel.hist(found, edges, histtype="stepfilled", color=colour, alpha=0.55, label=name)
+    for number, (name, size) in enumerate(marks.items(), 1):
+        panel.axvline(size, color="black", linestyle=DASHES[number % len(DASHES)], linewidth=1.2, label=name)
+    panel.set(xlabel=xlabel, ylabel=ylabel)
+    logarithmic(panel, "x")
+    panel.set(yscale="log", ylim=(0.7, None))  # a count of 1 has a height
+    panel.yaxis.set_major_formatter("{x:,.0f}")
+    legend_above(figure, panel)
+    return figure

@@ -1,10 +1,12 @@
-"""Figures need no display and no global state, and their panels can be compared."""
+"""Figures need no display and no global state, draw every text as it is, and show their numbers where their names say."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from xml.etree import ElementTree
 
 import matplotlib
@@ -12,139 +14,72 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from sinkjax import plot
 from sinkjax.analysis.intervals import Interval
-from sinkjax.report.figures import activations as activation_maps
-from sinkjax.report.figures import attention, grid
-from sinkjax.report.figures.lines import Line, Panel, lines
+from sinkjax.plot import Line, Panel, lines
+from sinkjax.report.figures import dots, heatmaps
+from sinkjax.report.figures import lines as line_figures
 from sinkjax.report.figures.style import render
 
-
-def point(mean: float) -> Interval:
-    return Interval(mean, mean - 1, mean + 1, 8, 0, 0.95, "BCa")
-
-
-def maps(size: int = 4) -> Figure:
-    values = np.tril(np.full((2, 3, size, size), 0.25))
-    values[1, 2, 3, 0] = 0.9
-    return attention.maps(values, ["no edit", "masked"], [0, 4, 9], ["The", " cat", "\n", "$x$"])
+HOSTILE = ["$$", "$x$ $", "\\frac{_^%", "a_{$^$", "\x00\t中e\u0301\u202e\ud800", "$" * 60]
+N = len(HOSTILE)
+MAPS = np.tril(np.full((N, 2, N, N), 0.25))
+SIZES = np.geomspace(1, 1e4, N)
 
 
-def line_panels() -> Figure:
-    def panel(height: float, log: bool) -> Panel:
-        series = Line("key 0", [0, 1, 2], [point(height), point(2 * height), point(height)], reference=height)
-        return Panel("one layer", "share (%)", [series], log)
-
-    return lines([[panel(10, False), panel(40, False)], [panel(100, True), panel(9000, True)]], "edited layer")
+def point(mean: float, spread: float = 1) -> Interval:
+    return Interval(mean, mean - spread, mean + spread, 8, 0, 0.95, "BCa")
 
 
-def received() -> Figure:
-    columns = [grid.MapColumn(title, list("abc"), "edited layer") for title in ("one layer", "layers 0 to l")]
-    rows = [grid.MapRow([np.full((3, 5), 0.1 + key), np.full((3, 5), 0.2)], "share", (0, 1)) for key in (0, 0.5)]
-    return grid.grids(columns, rows, list("vwxyz"), "layer")
+LINES = [Line(text, [0, 1], [point(2), point(2)], reference=2.5, compared=text) for text in HOSTILE]
+BUNDLES = [
+    plot.Bundle(text, SIZES[None], SIZES[None], kind=kind)
+    for text, kind in zip(HOSTILE, 2 * ["runs", "line", "dots"], strict=True)
+]
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "activations": lambda: plot.activations(np.full((N, 3, 4), SIZES[:, None, None]), HOSTILE),
+    "maps": lambda: plot.maps(MAPS, HOSTILE, [0, 1], HOSTILE),
+    "by_layer": lambda: plot.by_layer(MAPS[0], [0, 1], HOSTILE),
+    "causal": lambda: plot.causal(MAPS, HOSTILE, HOSTILE[1:3], HOSTILE[0], marked=1),
+    "curves": lambda: plot.curves([[plot.Axis(*HOSTILE[1:4], BUNDLES, "xy")]]),
+    "lines": lambda: lines([[Panel(HOSTILE[1], HOSTILE[2], LINES, log=True)]], HOSTILE[3]),
+    "picture": lambda: plot.picture(MAPS[0, :, None].repeat(2, axis=1), SIZES, HOSTILE, HOSTILE[1]),
+    "gallery": lambda: heatmaps.gallery(MAPS[:, 0], HOSTILE, HOSTILE[1], marked=1),
+    "grids": lambda: heatmaps.grids(
+        [heatmaps.MapColumn(HOSTILE[1], HOSTILE, HOSTILE[2])], [heatmaps.MapRow([MAPS[0, 0]], HOSTILE[3])], HOSTILE, HOSTILE[1]
+    ),
+    "heads": lambda: heatmaps.heads(MAPS[0, 0], *HOSTILE[1:3]),
+    "dumbbells": lambda: dots.dumbbells(HOSTILE, {HOSTILE[1]: SIZES, HOSTILE[2]: -SIZES}, HOSTILE[3], HOSTILE[1]),
+    "waterfall": lambda: dots.waterfall([(text, 1.0) for text in HOSTILE], 3.0, *HOSTILE[1:3]),
+    "histogram": lambda: line_figures.histogram(dict.fromkeys(HOSTILE, SIZES), dict.fromkeys(HOSTILE[:2], 3.0), *HOSTILE[1:3]),
+    "points": lambda: dots.points({HOSTILE[1]: [dots.Mark(text, point(2), text) for text in HOSTILE]}, HOSTILE[2], least=0.1),
+    "scatter": lambda: dots.scatter({HOSTILE[1]: [dots.Cloud(HOSTILE[2], SIZES, SIZES, HOSTILE)]}, *HOSTILE[1:3], log=True),
+}
 
 
-def activations(count: int = 4) -> Figure:
-    values = np.geomspace(1, 1e4, count * 6 * 5).reshape(count, 6, 5)
-    return activation_maps.activations(values, [f"arm {number}" for number in range(count)])
-
-
-def by_layer() -> Figure:
-    return attention.by_layer(np.tril(np.full((4, 4, 4), 0.25)), [0, 1, 2, 5], ["The", " cat", "\n", "$x$"])
-
-
-def signed() -> Figure:
-    values = np.where(np.tri(4, dtype=bool), np.linspace(-1, 3, 16).reshape(4, 4), np.nan)
-    columns = [grid.MapColumn(title, list("abcd"), "j") for title in ("one", "two", "three")]
-    row = grid.MapRow([values, -values / 2, values], "score", (-3, 3), signed=True)
-    return grid.grids(columns, [row], list("abcd"), "i")
-
-
-FIGURES = (maps, line_panels, received, activations, by_layer, signed)
-
-
-def images(figure: Figure) -> list:
-    return [image for axes in figure.axes for image in axes.get_images()]
-
-
-@pytest.mark.parametrize("draw", FIGURES)
-def test_a_figure_is_drawn_as_svg_and_png(draw):
-    figure = draw()
-    assert ElementTree.fromstring(render(figure, "svg")).tag.endswith("svg")
-    assert render(figure, "png").startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("draw", FIGURES)
-def test_the_same_numbers_give_the_same_file(draw):
-    assert render(draw(), "svg") == render(draw(), "svg")
-
-
-@pytest.mark.parametrize("draw", [maps, received, activations])
-def test_all_panels_share_one_colour_scale(draw):
-    figure = draw()
-    assert len(images(figure)) >= 4
-    assert len({(image.norm.vmin, image.norm.vmax) for image in images(figure)}) == 1
-
-
-def test_depths_and_positions_are_whole_numbers():
-    """Two layers and three positions leave room for ticks at halves."""
-    panels = [axes for axes in activation_maps.activations(np.ones((1, 3, 3)), ["arm"]).axes if axes.images]
-    ticks = [tick for panel in panels for tick in (*panel.get_xticks(), *panel.get_yticks())]
-    assert ticks == [round(tick) for tick in ticks] != []
-
-
-def test_the_panels_of_a_row_share_their_y_axis():
-    axes = line_panels().axes
-    assert axes[0].get_ylim() == axes[1].get_ylim() != axes[2].get_ylim() == axes[3].get_ylim()
-    assert [panel.get_yscale() for panel in axes] == ["linear", "linear", "log", "log"]
-
-
-def test_keys_that_a_query_cannot_see_are_no_zeros():
-    shown = images(maps())[0].get_array()
-    np.testing.assert_array_equal(np.ma.getmaskarray(shown), ~np.tri(4, dtype=bool))
-
-
-def test_queries_go_down_and_keys_across():
-    shown = images(maps())[5].get_array()
-    assert shown[3, 0] == 0.9
-
-
-def test_tokens_are_written_out_with_invisible_ones_made_visible():
-    labels = [label.get_text() for label in maps().axes[0].get_yticklabels()]
-    assert labels == ["The", "cat", "↵", "$x$"]  # which a figure draws as it is
-
-
-def test_layers_go_up_and_edited_layers_across():
-    values = np.arange(15.0).reshape(3, 5) / 20
-    column, row = grid.MapColumn("one layer", list("abc"), "edited layer"), grid.MapRow([values], "share", (0, 1))
-    shown = images(grid.grids([column], [row], list("vwxyz"), "layer"))[0]
-    assert shown.origin == "lower"
-    np.testing.assert_array_equal(shown.get_array(), values.T)
-
-
-@pytest.mark.parametrize(("count", "panels"), [(1, 1), (4, 4), (5, 6), (9, 9)])
-def test_every_arm_has_a_panel(count, panels):
-    titles = [axes.get_title() for axes in activations(count).axes if axes.get_title()]
-    assert titles == [f"arm {number}" for number in range(count)]
-    assert len(activations(count).axes) == panels + 1
-
-
-def test_the_lowest_panel_of_each_column_has_ticks():
-    named = [any(tick.label1.get_visible() for tick in axes.xaxis.get_major_ticks()) for axes in activations(5).axes[:5]]
-    assert named == [False, False, True, True, True]
-
-
-@pytest.mark.parametrize("draw", FIGURES)
-def test_the_settings_of_the_user_neither_matter_nor_change(draw):
-    plain = render(draw(), "svg")
+@pytest.mark.filterwarnings("ignore:.*onstrained_layout")  # sixty dollars leave no room
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_the_same_file_whatever_its_texts_and_the_settings_of_the_user(name):
+    assert {public for public in plot.__all__ if inspect.isfunction(getattr(plot, public))} <= FIGURES.keys()
+    plain = render(FIGURES[name](), "svg")
+    assert ElementTree.fromstring(plain).tag.endswith("svg")
     with matplotlib.rc_context({"font.size": 31, "axes.facecolor": "red", "image.cmap": "jet"}):
-        assert render(draw(), "svg") == plain
+        assert render(FIGURES[name](), "svg") == plain
         assert matplotlib.rcParams["font.size"] == 31
+    assert render(FIGURES[name](), "png").startswith(b"\x89PNG")
+
+
+def test_powers_of_ten_stay_formulas():
+    axes = FIGURES["curves"]().axes[0]
+    ticks = [label for label in axes.get_yticklabels() if label.get_text()]
+    assert ticks
+    assert all(label.get_parse_math() and label.get_text().startswith("$\\mathdefault{10^{") for label in ticks)
 
 
 def test_no_display_and_no_pyplot_are_needed():
     script = (
         "import sys, numpy as np\n"
-        "from sinkjax.report.figures.activations import activations\n"
+        "from sinkjax.plot import activations\n"
         "from sinkjax.report.figures.style import render\n"
         "render(activations(np.ones((1, 2, 3)), ['arm']), 'png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
@@ -153,88 +88,154 @@ def test_no_display_and_no_pyplot_are_needed():
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
 
 
+# Heat maps
+
+
+def maps(size: int = 4) -> Figure:
+    values = np.tril(np.full((2, 3, size, size), 0.25))
+    values[1, 2, 3, 0] = 0.9
+    return plot.maps(values, ["no edit", "masked"], [0, 4, 9], ["The", " cat", "\n", "$x$"])
+
+
+def images(figure: Figure) -> list:
+    return [image for axes in figure.axes for image in axes.get_images()]
+
+
+def test_queries_go_down_keys_across_and_unseen_keys_are_no_zeros():
+    shown = images(maps())
+    assert shown[5].get_array()[3, 0] == 0.9
+    assert shown[5].origin == "upper"
+    np.testing.assert_array_equal(np.ma.getmaskarray(shown[0].get_array()), ~np.tri(4, dtype=bool))
+    assert {image.get_clim() for image in shown} == {(0.0, 1.0)}
+    assert [label.get_text() for label in maps().axes[0].get_yticklabels()] == ["The", "cat", "↵", "$x$"]
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 9])
+def test_every_run_has_a_panel_on_one_scale_and_the_lowest_panels_have_ticks(count):
+    values = np.geomspace(1, 1e4, count * 6 * 5).reshape(count, 6, 5)
+    figure = plot.activations(values, [f"arm {number}" for number in range(count)])
+    panels = [axes for axes in figure.axes if axes.get_images()]
+    assert [axes.get_title() for axes in panels] == [f"arm {number}" for number in range(count)]
+    assert {image.get_clim() for image in images(figure)} == {(1.0, 1e4)}
+    for panel, array in zip(panels, values, strict=True):
+        np.testing.assert_array_equal(panel.get_images()[0].get_array(), array)
+        assert panel.get_images()[0].origin == "lower"
+        assert all(tick == round(tick) for tick in (*panel.get_xticks(), *panel.get_yticks()))
+    named = [any(tick.label1.get_visible() for tick in axes.xaxis.get_major_ticks()) for axes in panels]
+    columns = -(-count // -(-count // 3))
+    assert named == [place >= count - columns for place in range(count)]
+
+
+def test_layers_of_one_run_fill_rows_of_three():
+    figure = plot.by_layer(MAPS[:4, 0], [0, 1, 2, 5], ["a"] * N, count_from=1)
+    assert [axes.get_title() for axes in figure.axes[:4]] == ["layer 1", "layer 2", "layer 3", "layer 6"]
+
+
+WIDE, NARROW = np.linspace(0, 30, 60).reshape(20, 3), np.array([[50.0, np.nan, 70.0], [1.0, 2.0, 3.0]])
+
+
+def two_choices(limits: tuple[float, float] | None = None) -> Figure:
+    columns = [
+        heatmaps.MapColumn("in one layer", [str(number) for number in range(20)], "edited layer"),
+        heatmaps.MapColumn("in several", ["none", "all layers"], "edited layers"),
+    ]
+    rows = [
+        heatmaps.MapRow([WIDE, NARROW], "share (%)", limits=limits),
+        heatmaps.MapRow([10 ** (WIDE / 10), 10 ** (NARROW / 20)], "largest |h|", log=True),
+    ]
+    return heatmaps.grids(columns, rows, ["1", "4", "9"], "position")
+
+
+def test_cells_are_where_their_names_say_and_a_row_shares_one_scale():
+    for limits, ends in ((None, (0, 70)), ((0, 100), (0, 100))):
+        assert [image.get_clim() for image in images(two_choices(limits))[:2]] == [ends, ends]
+    drawn = two_choices()
+    shown = images(drawn)[1]
+    assert shown.origin == "lower"
+    np.testing.assert_array_equal(np.ma.getmaskarray(shown.get_array()), np.isnan(NARROW.T))
+    assert shown.get_array()[2, 0] == 70
+    assert images(drawn)[3].norm.vmax == pytest.approx(10**3.5)
+    ticks = [[tick.get_text() for tick in labels] for axes in drawn.axes for labels in (axes.get_xticklabels(),)]
+    assert ticks[2:4] == [[str(number) for number in range(0, 20, 2)], ["none", "all layers"]]
+    assert [tick.get_text() for tick in drawn.axes[0].get_yticklabels()] == ["1", "4", "9"]
+    widths = drawn.axes[0].get_subplotspec().get_gridspec().get_width_ratios()
+    assert widths[0] > 3 * widths[1]
+
+
+def test_a_cell_without_a_value_differs_from_no_effect():
+    maps_ = [np.array([[0.0, np.nan], [1.0, -1.0]])]
+    row = heatmaps.MapRow(maps_, "effect", (-1, 1), signed=True)
+    colours = images(heatmaps.grids([heatmaps.MapColumn("", ["a", "b"], "")], [row], ["c", "d"], ""))[0].cmap
+    assert np.abs(np.subtract(colours.get_bad(), colours(0.5))).max() > 0.1
+
+
+# Lines
+
+
+def panel(height: float, log: bool = False) -> Panel:
+    return Panel("one layer", "share (%)", [Line("key 0", [0, 1, 2], [point(height)] * 3, reference=height)], log)
+
+
+def test_the_panels_of_a_row_share_their_y_axis_and_cut_nothing():
+    axes = lines([[panel(10), panel(90)], [panel(100, True), panel(9000, True)]], "layer").axes
+    assert axes[0].get_ylim() == axes[1].get_ylim() != axes[2].get_ylim() == axes[3].get_ylim()
+    assert axes[0].get_ylim()[0] == 0 < 91 < axes[0].get_ylim()[1]
+    assert [drawn.get_yscale() for drawn in axes] == ["linear", "linear", "log", "log"]
+    low, _, mean = axes[1].collections[0].get_paths()[0].vertices[:, 1].min(), None, axes[1].lines[0].get_ydata()
+    assert (low, mean.tolist()) == (89, [90, 90, 90])
+
+
 def test_one_legend_can_stand_above_all_panels():
-    panel = Panel("one layer", "share (%)", [Line("key 0", [0, 1], [point(2), point(3)])])
-    figure = lines([[panel, panel]], "layer", "above")
-    assert [[text.get_text() for text in legend.get_texts()] for legend in figure.legends] == [["key 0"]]
+    figure = lines([[panel(2), panel(3)]], "layer", "above")
+    assert [[text.get_text() for text in legend.get_texts()] for legend in figure.legends] == [["key 0", "no edit"]]
     assert not any(axes.get_legend() for axes in figure.axes)
 
 
-def test_rows_of_panels_may_have_different_widths():
-    panel = Panel("one layer", "share (%)", [Line("key 0", [0, 1], [point(2), point(3)])])
-    for widths in ((1, 2), (2, 1)):
-        figure = lines([[panel] * width for width in widths], "layer")
-        empty = [not axes.axison for axes in figure.axes]
-        assert empty == ([False, True, False, False] if widths == (1, 2) else [False, False, False, True])
-        assert [axes.get_xlabel() for axes in figure.axes if axes.axison].count("layer") == 2
-        render(figure, "png")
+@pytest.mark.parametrize("widths", [(1, 2), (2, 1)])
+def test_rows_of_panels_may_have_different_widths(widths):
+    figure = lines([[panel(2)] * width for width in widths], "layer")
+    assert [place for place, axes in enumerate(figure.axes) if not axes.axison] == [1 if widths == (1, 2) else 3]
+    assert [axes.get_xlabel() for axes in figure.axes if axes.axison].count("layer") == 2
+    render(figure, "png")
 
 
-def test_no_panel_of_a_row_cuts_what_another_needs():
-    def panel(height: float) -> Panel:
-        return Panel("", "", [Line("key 0", [0, 1], [point(height), point(height)])])
-
-    low, high = lines([[panel(10), panel(90)]], "layer").axes
-    assert low.get_ylim() == high.get_ylim()
-    assert low.get_ylim()[0] == 0 < 91 < low.get_ylim()[1]
-
-
-def test_a_signed_panel_shows_what_lies_below_zero():
+def test_an_axis_shows_what_lies_below_zero_only_if_signed_and_its_top_if_given():
     line = Line("gap", [0, 1], [point(-4), point(3)])
-    signed, plain = (lines([[Panel("", "", [line], signed=sign)]], "layer").axes[0] for sign in (True, False))
-    assert signed.get_ylim()[0] < -4
-    assert plain.get_ylim()[0] == 0
-
-
-def test_maps_of_signed_numbers_are_white_at_0_on_one_scale():
-    drawn = images(signed())
-    assert len(drawn) == 3
-    assert {image.get_clim() for image in drawn} == {(-3.0, 3.0)}
-
-
-def test_layers_of_one_run_share_one_scale_and_fill_rows_of_three():
-    figure = by_layer()
-    assert {image.get_clim() for image in images(figure)} == {(0.0, 1.0)}
-    assert [axes.get_title() for axes in figure.axes[:4]] == ["layer 0", "layer 1", "layer 2", "layer 5"]
-
-
-def test_a_panel_reaches_the_top_that_it_is_given():
-    line = Line("key 0", [0, 1], [point(0), point(0)])
-    figure = lines([[Panel("", "share (%)", [line], top=10.0), Panel("", "share (%)", [line])]], "layer")
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() == (0, 10)
+    signed, plain, topped, shares = (
+        lines([[made]], "layer").axes[0].get_ylim()
+        for made in (
+            Panel("", "", [line], signed=True),
+            Panel("", "", [line]),
+            Panel("", "", [line], top=50.0),
+            Panel("", "heads that sink (%)", [line]),
+        )
+    )
+    assert signed[0] < -4
+    assert plain[0] == 0
+    assert (topped[1], shares[1]) == (50, 10)
 
 
 @pytest.mark.parametrize(("high", "plain"), [(5000, True), (500_000, False)])
 def test_a_short_logarithmic_axis_has_plain_numbers(high, plain):
-    panel = Panel("", "largest |h|", [Line("key 0", [0, 1], [point(900), point(high)])], log=True)
-    (axes,) = lines([[panel]], "layer").axes
+    (axes,) = lines([[Panel("", "largest |h|", [Line("key 0", [0, 1], [point(900), point(high)])], log=True)]], "layer").axes
     labels = [label for label in (tick.get_text() for tick in axes.get_yticklabels()) if label]
     assert all(label.replace(",", "").isdigit() for label in labels) == plain
 
 
-def test_next_to_no_difference_looks_like_it():
-    def limits(label: str, log: bool) -> tuple[float, float]:
-        panel = Panel("", label, [Line("key 0", [0, 1], [point(5), point(5.2)])], log=log)
-        return lines([[panel]], "layer").axes[0].get_ylim()
-
-    low, high = limits("largest |h|", True)
-    assert high / low == pytest.approx(10)
-    assert limits("heads that sink (%)", False)[1] == 10
-    assert limits("loss (nats)", False)[1] < 7
+@pytest.mark.parametrize(("ends", "low", "ratio"), [((5, 5.2), None, 10), ((500, 9000), 250, None)])
+def test_a_logarithmic_axis_spans_a_power_of_ten_and_no_interval_that_reaches_to_zero(ends, low, ratio):
+    wide = Interval(ends[0], 1e-3 if low else 4.9, 2 * ends[0], 8, 0, 0.95, "BCa")
+    made = Panel("", "largest |h|", [Line("key 0", [0, 1], [wide, point(ends[1], 0.1)])], log=True)
+    found = lines([[made]], "layer").axes[0].get_ylim()
+    assert found[0] == pytest.approx(low) if low else found[1] / found[0] == pytest.approx(ratio, rel=0.05)
 
 
 @pytest.mark.parametrize(
     ("names", "columns"),
-    [
-        (["key 0", "key t", "GPT2-XL, key 0", "GPT2-XL, key t"], 4),
-        ([f"without neuron {number} of it" for number in range(5)], 3),
-        ([f"away from the mean over prompts and positions {number}" for number in range(5)], 2),
-        (["one line " * 10], 1),
-    ],
+    [(["key 0", "key t", "GPT2-XL, key 0", "GPT2-XL, key t"], 4), (["one line " * 10], 1)],
 )
 def test_a_legend_above_has_as_many_columns_as_the_figure_is_wide(names, columns):
-    shown = [Line(name, [0, 1], [point(2), point(3)]) for name in names]
-    figure = lines([[Panel("", "", shown)]], "layer", "above")
+    figure = lines([[Panel("", "", [Line(name, [0, 1], [point(2), point(3)]) for name in names])]], "layer", "above")
     (legend,) = figure.legends
     assert legend._ncols == columns
     render(figure, "png")
@@ -242,8 +243,9 @@ def test_a_legend_above_has_as_many_columns_as_the_figure_is_wide(names, columns
     assert figure.bbox.x0 <= drawn.x0 <= drawn.x1 <= figure.bbox.x1
 
 
-def test_an_interval_that_reaches_to_zero_does_not_fill_a_logarithmic_axis():
-    wide = Interval(500, 1e-3, 2000, 8, 0, 0.95, "BCa")
-    panel = Panel("", "largest |h|", [Line("key 0", [0, 1], [wide, point(9000)])], log=True)
-    figure = lines([[panel]], "layer")
-    assert figure.axes[0].get_ylim()[0] == pytest.approx(250)
+def test_a_name_looks_the_same_in_all_panels_of_curves():
+    bundles = [plot.Bundle("bound", SIZES, SIZES, kind="line"), plot.Bundle("trained", SIZES, SIZES, kind="dots")]
+    first, second = plot.curves([[plot.Axis("", "x", "y", bundles, "xy"), plot.Axis("", "x", "y", bundles[1:], "x")]]).axes
+    assert (first.get_xscale(), first.get_yscale(), second.get_yscale()) == ("log", "log", "linear")
+    assert [line.get_marker() for line in first.lines[:2]] == ["None", second.lines[0].get_marker()]
+    np.testing.assert_array_equal(second.lines[0].get_xydata(), np.stack([SIZES, SIZES], axis=1))
