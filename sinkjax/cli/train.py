@@ -17,7 +17,7 @@ from sinkjax.report.terminal import show_training
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
 from sinkjax.tasks import registry
-from sinkjax.train.config import KIND, AdamWTraining, LogName, Training
+from sinkjax.train.config import KIND, AdamWTraining, Training
 
 C = TypeVar("C")
 
@@ -30,8 +30,6 @@ class TrainOptions(JoinOptions, Options, Generic[C]):
     out: str | None = None
     """folder for the results, or a URL like s3://bucket/softmax; if none, results/NAME for the config NAME, or the folder of
     the earlier training"""
-    log: tuple[LogName, ...] = ()
-    """also write curves: tensorboard (event files in the folder), wandb (if its package is installed)"""
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -45,7 +43,7 @@ def train(arguments: Sequence[str]) -> None:
     start_jax(options.platform, config.dtype, options.join)
     from sinkjax.runtime import processes
 
-    trained = registry.train(config, out, say, log=options.log)
+    trained = registry.train(config, out, say)
     if processes.first():
         show_training(trained)
         print(printable(str(out)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -107,7 +107,7 @@ def train(
     folder: str | Path,
     say: Callable[[str], None] = lambda line: None,
     *,
-    log: Sequence[str] = (),
+    on_log: Callable[[dict[str, Any]], object] | None = None,
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
@@ -118,7 +118,9 @@ def train(
         folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
             and every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
         say: Called with a line of text at each stage.
-        log: Where to write curves too: "tensorboard" (event files in the folder), "wandb" (if its package is installed).
+        on_log: Called with each evaluation of a run as it is logged: a dict with the run's labels, `step`, `status`, the values
+            that were measured (a number, or a list of numbers) and, for trainings on text, the speed. Evaluations since the last
+            checkpoint come again after an interruption.
         save_every: Seconds between checkpoints.
         progress: Whether to show a progress bar. None of the last four arguments changes a number.
 
@@ -127,16 +129,15 @@ def train(
 
     Raises:
         SinkjaxError: No task has such a config, or the task refuses it; it needs more memory than this machine has; the folder
-            has other content, or another config's (naming each field that differs); another process trains in it; `log` has an
-            unknown name, or one whose package is not installed.
+            has other content, or another config's (naming each field that differs); another process trains in it.
     """
     from sinkjax.runtime.backend import refuse_larger_than_memory
     from sinkjax.train import loop
     from sinkjax.train.state import least_bytes
 
-    found = task(_begun(config, folder))
-    refuse_larger_than_memory("a training", least_bytes(found, config))
-    return loop.train(found, folder, say, log=log, save_every=save_every, progress=progress)
+    chosen = task(_begun(config, folder))
+    refuse_larger_than_memory("a training", least_bytes(chosen, config))
+    return loop.train(chosen, folder, say, on_log=on_log, save_every=save_every, progress=progress)
 
 
 def _begun(config: Training, folder: str | Path) -> Training:

@@ -6,6 +6,7 @@ resumes from the other.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -15,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,6 @@ from sinkjax.train.state import TrainState
 
 CHECKPOINTS = "checkpoints"
 LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # files that Orbax still changes when it commits; the state is not in them
-META = ("step", "log_bytes", "seconds", "run_steps")  # numbers stored with a state
 WORDS = 120  # maximum characters of an error of Orbax in a message
 BESIDE = 1 << 16  # bytes that Orbax writes besides the arrays: its metadata, and for each array ...
 EACH = 1 << 12  # ... a name, a description and the rest of a block
@@ -38,8 +37,25 @@ SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the message of the Val
 ORBAX_LOG = logging.getLogger("absl")
 
 
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Numbers stored with a state.
+
+    step: the step reached, -1 before the first evaluation. log_bytes: the length of the log. seconds: time of `run_steps` steps,
+    without compilation.
+    """
+
+    step: int = -1
+    log_bytes: int = 0
+    seconds: float = 0.0
+    run_steps: int = 0
+
+
+META = tuple(field.name for field in dataclasses.fields(Progress))
+
+
 class Checkpoints:
-    """The last two checkpoints in a folder. `meta`: a JSON mapping stored with the state.
+    """The last two checkpoints in a folder.
 
     look_only: nothing is written or removed. Errors: the last checkpoint is damaged, and, unless look_only, so is the one before.
     """
@@ -108,7 +124,7 @@ class Checkpoints:
         """The number of the last committed checkpoint."""
         return self._manager.latest_step()
 
-    def save(self, number: int, state: TrainState, meta: dict[str, Any]) -> None:
+    def save(self, state: TrainState, done: Progress) -> None:
         """Wait for any earlier checkpoint and start writing this one. The state may be donated afterwards.
 
         Errors: no space for this one; the earlier one could not be written. The last committed checkpoint stays.
@@ -120,20 +136,21 @@ class Checkpoints:
             leaves = jax.tree.leaves(state)
             written = (shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0)  # by this process
             self._wanted = sum(shard.data.nbytes for shard in written) + EACH * len(leaves) + BESIDE
-            self._under_way = self.path / str(number)
+            self._under_way = self.path / str(done.step)
             for earlier in [number for number in self._manager.all_steps() if number != self.latest]:
                 self._manager.delete(earlier)
             reserve(self.path, self._wanted, self._under_way)
             copy = jax.tree.map(jnp.copy, state)  # on a CPU, the writer would read buffers that the next step overwrites
-            self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
+            meta = ocp.args.JsonSave(dataclasses.asdict(done))
+            self._manager.save(done.step, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=meta))
 
     def wait(self) -> None:
         """Wait until the last checkpoint is committed; raise if it could not be written."""
         with self._in_one_sentence():
             self._manager.wait_until_finished()
 
-    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """Load the last committed state and its `meta`, or None. Errors: the state has a different shape.
+    def restore(self, like: TrainState) -> tuple[TrainState, Progress] | None:
+        """Load the last committed state and its progress, or None. Errors: the state has a different shape.
 
         like: shapes, dtypes and shardings, by default the first device. Each device reads its own part.
         """
@@ -153,7 +170,7 @@ class Checkpoints:
         numbers = [name for name in META if isinstance(meta.get(name), int | float)]
         wrong = numbers != [*META] or len(meta) > len(META)
         refuse(wrong, f"cannot read the checkpoint {self.path / str(number)}: its meta must have the numbers {', '.join(META)}")
-        return found.state, found.meta
+        return found.state, Progress(**meta)
 
     @contextmanager
     def _in_one_sentence(self) -> Iterator[None]:

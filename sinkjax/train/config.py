@@ -14,7 +14,6 @@ from sinkjax.config_files.documents import CHOICE, LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
-LogName = Literal["tensorboard", "wandb"]  # where a training also writes its curves
 KIND = "training"  # the key in a config file that names its task
 SAVE_EVERY = 30.0  # maximum seconds of work that an interruption may cost
 SPAN = 100  # ratio of the last to the first (after step 0) log-spaced checkpoint step

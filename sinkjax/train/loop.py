@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,35 +36,23 @@ from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.sweeps.header import differences
 from sinkjax.train import speed
-from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
-from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY, Training
+from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints, Progress
+from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
-from sinkjax.train.journal import Journal, check_logs
-from sinkjax.train.log import COST, LOG, SUMMARY, read
+from sinkjax.train.log import COST, LOG, SUMMARY, Log, plain, read
 from sinkjax.train.mirror import Mirror, called, local
 from sinkjax.train.prefetch import HostBatches, same_config, same_data
 from sinkjax.train.run_parallel import RunParallel
-from sinkjax.train.runs import Run, RunArrays, arrays, table
-from sinkjax.train.state import RUNNING, STATUS, TrainState
+from sinkjax.train.runs import arrays, table
+from sinkjax.train.state import RUNNING, STATUS
 from sinkjax.train.task import DataSource, DescribedTask, HostDataTask, ModelTask, SummarisingTask, Task
 from sinkjax.train.trained import Trained, going, trained
 
 LOCK = ".lock"
 COPYING = 10  # in an object store, also wait at least this many times as long as copying a checkpoint takes
 Say = Callable[[str], None]
+OnLog = Callable[[dict[str, Any]], object]
 PACKAGES = ("jax", "jaxlib", "numpy", "optax")  # beside sinkjax, which need not be installed
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """Progress, stored with a state.
-
-    It has the step reached (-1: none), the length of the log, and the seconds, without compilation, of `run_steps` steps."""
-
-    step: int = -1
-    log_bytes: int = 0
-    seconds: float = 0.0
-    run_steps: int = 0
 
 
 def train(
@@ -73,105 +60,157 @@ def train(
     folder: str | Place,
     say: Say = lambda line: None,
     *,
-    log: Sequence[str] = (),
+    on_log: OnLog | None = None,
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`."""
-    config = task.config
-    check_dtype(config.dtype)
+    check_dtype(task.config.dtype)
     extras.require("training", "train")  # checked before the folder is created
-    check_logs(log)
-    if config.kept and not isinstance(task, ModelTask):
+    if task.config.kept and not isinstance(task, ModelTask):
         raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
-        say, progress, log = (lambda line: None), False, ()
+        say, progress, on_log = (lambda line: None), False, None
     if processes.joined() and is_remote(user_place(folder)):
         raise SinkjaxError(f"joined processes train into a folder that all can access, not into {folder}; copy it afterwards")
     # Joined processes end together, so a signal to one waits until all agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()
-    with processes.needed(), together, local(folder) as (here, mirror):
-        return _train(task, here, mirror, say, log, save_every, progress)
+    with processes.needed(), together, local(folder) as (here, mirror), contextlib.ExitStack() as stack:
+        return Loop(task, here, mirror, say, on_log, stack).run(save_every, progress)
 
 
-def _train(
-    task: Task, folder: Path, mirror: Mirror | None, say: Say, log: Sequence[str], save_every: float, progress: bool
-) -> Trained:
-    """Train with checked arguments. All joined processes compute, and the first one writes.
+class Loop:
+    """A training under way: all joined processes compute, and the first one writes.
 
-    folder: on this machine. mirror: copies it to the requested place, if that is a URL.
+    state: the state of all runs. done: progress, as stored with the state. mirror: copies the folder to a URL, or None.
     """
-    config = task.config
-    processes.meet()
-    every = table(config, task)
-    devices, runs = RunParallel(task, config, len(every)), jax.tree.map(np.asarray, arrays(every, task))
-    processes.by_first(lambda: claim(folder, task))
-    processes.by_first(lambda: same_config(folder, config))
-    with contextlib.ExitStack() as stack:
-        processes.by_first(lambda: stack.enter_context(alone(folder)))
-        processes.by_first(lambda: stack.push(functools.partial(forget_start, folder, folder.stat())))
-        processes.by_first(lambda: remove_unfinished(folder))
+
+    def __init__(
+        self, task: Task, folder: Path, mirror: Mirror | None, say: Say, on_log: OnLog | None, stack: contextlib.ExitStack
+    ):
+        """Open the folder, its checkpoints, its log and the data; `stack` closes them."""
+        processes.meet()
+        self.task, self.config, self.folder, self.mirror, self.say, self.on_log = task, task.config, folder, mirror, say, on_log
+        self.runs = table(task.config, task)
+        self.arrays = jax.tree.map(np.asarray, arrays(self.runs, task))
+        self.devices = RunParallel(task, len(self.runs))
+        processes.by_first(lambda: stack.enter_context(reserved(folder, task)))
         with interruption.held():  # so that it is always closed
-            checkpoints = stack.enter_context(Checkpoints(folder))
-        found = checkpoints.restore(devices.layout)
-        state, done = (found[0], Progress(**found[1])) if found else (devices.begin(), Progress())
-        claimed = folder.stat()
-        journal = stack.enter_context(contextlib.closing(Journal(folder, done.log_bytes)))
-        left = going(state, config)
-        source = task.open(say) if left and isinstance(task, HostDataTask) else None
-        card = source.card if source else task.card if left and isinstance(task, DescribedTask) else {}
+            self.checkpoints = stack.enter_context(Checkpoints(folder))
+        self.state, self.done = self.checkpoints.restore(self.devices.layout) or (self.devices.begin(), Progress())
+        self.claimed = folder.stat()
+        self.log: Log | None = processes.by_first(
+            lambda: stack.enter_context(contextlib.closing(Log(folder, self.done.log_bytes)))
+        )
+        left = going(self.state, self.config)
+        self.source: DataSource | None = task.open(say) if left and isinstance(task, HostDataTask) else None
+        described = self.source or (task if left and isinstance(task, DescribedTask) else None)
+        card = described.card if described else {}
         processes.check_same("texts", documents.plain(card))
-        host = HostBatches(source, [run.seed for run in every], config.eval_every, devices.rows(config.batch)) if source else None
-        if done.log_bytes:
-            processes.by_first(lambda: same_data(folder, card))
-        journal.begin(None if done.log_bytes else header(task, every, devices, card), log)
-        if left and done.log_bytes and processes.first():
-            began, here = read(folder)[0], machine(devices)
-            if other := differences({name: began.get(name) for name in here}, here):
-                say(f"it was started elsewhere ({'; '.join(other)}), so numbers agree to rounding at best")
-            if journal.unchecked:
-                say(f"{folder / LOG} has no checksums (an earlier version wrote it), so only its config is checked")
+        self.host: HostBatches | None = None
+        if self.source:
+            seeds, rows = [run.seed for run in self.runs], self.devices.rows(self.config.batch)
+            self.host = HostBatches(self.source, seeds, self.config.eval_every, rows)
+        processes.by_first(lambda: self._resumed(bool(left), card) if self.done.log_bytes else self._begun(card))
         if left:
-            say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
-        total, before = len(every) * config.steps, made(state, config)
-        advance = stack.enter_context(bar("train", progress and before < total, total, before, heed=False))
-        saved, pause = time.monotonic(), save_every
-        while left := going(state, config):
-            state, new, lines = call(state, done, runs, every, left, devices, host)
-            pace = speed.measured(task, new.run_steps - done.run_steps, new.seconds - done.seconds, *devices.hardware)
-            journal.add(new.step, lines, pace)
-            done = dataclasses.replace(new, log_bytes=journal.size)
-            for line in lines:
-                if line["status"] == DIVERGED:
-                    say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
-            if isinstance(task, ModelTask) and done.step in config.kept:
-                whole = dataclasses.replace(state, params=processes.whole(state.params))
-                processes.by_first(functools.partial(keep, folder, called(folder, mirror), task, whole, every, done.step, source))
-            due, asked = processes.largest(time.monotonic() - saved > pause, interruption.received() or 0)
-            if due or asked or not going(state, config):
-                refuse(
-                    not same_folder(folder, claimed), f"{folder} was moved or replaced while this training wrote to it: it stops"
-                )
-                journal.sync()
-                checkpoints.save(done.step, state, dataclasses.asdict(done))
-                begun = time.monotonic()
-                if mirror:
-                    checkpoints.wait()
-                    mirror.push()
-                saved = time.monotonic()
-                pause = max(save_every, COPYING * (saved - begun))
-            if asked:
-                interruption.receive(asked)
-                interruption.check()
-            rate = f"{three_digits(1000 * done.seconds / done.run_steps)} ms a step" if done.run_steps else ""
-            advance(made(state, config), rate)
-        checkpoints.wait()
-        state = dataclasses.replace(state, params=processes.whole(state.params))
-        result = trained(folder, task, state, dataclasses.asdict(done), mirror)
-        processes.by_first(lambda: finish(result, source))
-    if mirror:
-        mirror.push()
-    return result
+            begun = f", from step {self.done.step}" if self.done.step > 0 else ""
+            say(f"{len(self.runs)} runs of up to {self.config.steps} steps{begun}")
+
+    def run(self, save_every: float, progress: bool) -> Trained:
+        """Train until all runs have ended, saving at least every `save_every` seconds, and return them."""
+        total, before = len(self.runs) * self.config.steps, self._steps_over()
+        with bar("train", progress and before < total, total, before, heed=False) as advance:
+            saved, pause = time.monotonic(), save_every
+            while left := going(self.state, self.config):
+                call(self, left)
+                due, asked = processes.largest(time.monotonic() - saved > pause, interruption.received() or 0)
+                if due or asked or not going(self.state, self.config):
+                    pause = max(save_every, COPYING * self.save())
+                    saved = time.monotonic()
+                if asked:
+                    interruption.receive(asked)
+                    interruption.check()
+                cost = 1000 * self.done.seconds / self.done.run_steps if self.done.run_steps else None
+                advance(self._steps_over(), "" if cost is None else f"{three_digits(cost)} ms a step")
+        self.checkpoints.wait()
+        state = dataclasses.replace(self.state, params=processes.whole(self.state.params))
+        result = trained(self.folder, self.task, state, self.done, self.mirror)
+        processes.by_first(lambda: finish(result, self.source))
+        if self.mirror:
+            self.mirror.push()
+        return result
+
+    def save(self) -> float:
+        """Save the state and all lines of the log so far; return the seconds of copying them to a URL."""
+        if not same_folder(self.folder, self.claimed):
+            raise SinkjaxError(f"{self.folder} was moved or replaced while this training wrote to it: it stops")
+        if self.log:
+            self.log.sync()
+        self.checkpoints.save(self.state, self.done)
+        begun = time.monotonic()
+        if self.mirror:
+            self.checkpoints.wait()
+            self.mirror.push()
+        return time.monotonic() - begun
+
+    def write(self, lines: Sequence[Mapping[str, Any]], pace: Mapping[str, float]) -> None:
+        """Log the evaluations and the speed of a call that reached `done.step`, and save models that are kept from it."""
+        if self.log:
+            self.log.write(lines)
+            speed.note(self.folder, self.done.step, pace)
+            self.done = dataclasses.replace(self.done, log_bytes=self.log.size)
+        for line in lines:
+            if self.on_log:
+                self.on_log({**plain(line), **pace})
+            if line["status"] == DIVERGED:
+                self.say(f"{self.runs[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
+
+    def _begun(self, card: dict[str, Any]) -> None:
+        if self.log:
+            self.log.write([header(self, card)])
+
+    def _resumed(self, unfinished: bool, card: dict[str, Any]) -> None:
+        """Refuse other data than in the log's first line, and report what may change numbers."""
+        same_data(self.folder, card)
+        began, here = read(self.folder)[0], machine(self.devices)
+        if unfinished and (other := differences({name: began.get(name) for name in here}, here)):
+            self.say(f"it was started elsewhere ({'; '.join(other)}), so numbers agree to rounding at best")
+        if unfinished and self.log and self.log.unchecked:
+            self.say(f"{self.folder / LOG} has no checksums (an earlier version wrote it), so only its config is checked")
+
+    def _steps_over(self) -> int:
+        """Count the steps of all runs that are done or no longer needed."""
+        running = np.asarray(self.state.status) == RUNNING
+        return int(np.where(running, np.asarray(self.state.step), self.config.steps).sum())
+
+
+def call(loop: Loop, left: list[int]) -> None:
+    """Advance the runs `left` to their next stop, and log it; the first call only evaluates the initial models."""
+    task, done = loop.task, loop.done
+    step = loop.config.next_stop(done.step) if done.step >= 0 else 0
+    begun, before, compiled = (
+        time.monotonic(),
+        np.asarray(loop.state.step).sum(),
+        loop.devices.slots(len(left)) in loop.devices.compiled,
+    )
+    data = (loop.host.at(left, max(done.step, 0)), loop.host.held_out) if loop.host else ()
+    loop.state, metrics = loop.devices.advance(loop.state, loop.arrays, left, step, *data)
+    values = {name: np.asarray(array) for name, array in metrics.items()}
+    status, steps = np.asarray(loop.state.status), np.asarray(loop.state.step)
+    seconds, made = (time.monotonic() - begun, int(steps.sum() - before)) if compiled else (0.0, 0)
+    summarise = task.summarise if isinstance(task, SummarisingTask) else dict
+    lines = [
+        {**loop.runs[run].labels(), "step": int(steps[run]), "status": STATUS[status[run]]}
+        | summarise({name: array[row] for name, array in values.items()})
+        for row, run in enumerate(left)
+    ]
+    loop.done = dataclasses.replace(done, step=step, seconds=done.seconds + seconds, run_steps=done.run_steps + made)
+    pace = speed.measured(task, made, seconds, *loop.devices.hardware)
+    processes.by_first(lambda: loop.write(lines, pace))
+    if isinstance(task, ModelTask) and step in loop.config.kept:
+        state = dataclasses.replace(loop.state, params=processes.whole(loop.state.params))
+        name = called(loop.folder, loop.mirror)
+        processes.by_first(lambda: keep(loop.folder, name, task, state, loop.runs, step, loop.source))
 
 
 def finish(result: Trained, source: DataSource | None) -> None:
@@ -181,58 +220,45 @@ def finish(result: Trained, source: DataSource | None) -> None:
         for ended in result.runs:
             if task.model(ended.run.variant).vocab_size is not None:
                 save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}", source=source)
-    outcomes = [one.labels() for one in result.runs]  # outcome and number of steps
-    facts = {KIND: task.name, COST: result.milliseconds, "runs": outcomes}
+    facts = {KIND: task.name, COST: result.milliseconds, "runs": [ended.labels() for ended in result.runs]}
     write(path, json.dumps(facts, indent=1) + "\n")
 
 
-def call(
-    state: TrainState,
-    done: Progress,
-    runs: RunArrays,
-    every: tuple[Run, ...],
-    left: list[int],
-    devices: RunParallel,
-    host: HostBatches | None,
-) -> tuple[TrainState, Progress, list[dict[str, Any]]]:
-    """Advance the runs `left` to their next evaluation; the first call only evaluates the initial models.
+@contextlib.contextmanager
+def reserved(folder: Path, task: Task) -> Iterator[None]:
+    """Reserve `folder` for a training and lock it; errors as for `train`.
 
-    Returns the state, the progress and the log lines.
+    After an error before the first line of the log, only the config stays, so that the folder takes a corrected one.
     """
-    config = devices.config
-    step = config.next_stop(done.step) if done.step >= 0 else 0
-    begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), devices.slots(len(left)) in devices.compiled
-    data = (host.at(left, max(done.step, 0)), host.held_out) if host else ()
-    state, metrics = devices.advance(state, runs, left, step, *data)
-    values = {name: np.asarray(array) for name, array in metrics.items()}
-    status, steps = np.asarray(state.status), np.asarray(state.step)
-    if compiled:
-        seconds, new = done.seconds + time.monotonic() - begun, int(steps.sum()) - before
-        done = dataclasses.replace(done, seconds=seconds, run_steps=done.run_steps + new)
-    task = devices.task
-    summarise = task.summarise if isinstance(task, SummarisingTask) else dict
-    lines = [
-        {**every[run].labels(), "step": int(steps[run]), "status": STATUS[status[run]]}
-        | summarise({name: array[row] for name, array in values.items()})
-        for row, run in enumerate(left)
-    ]
-    return state, dataclasses.replace(done, step=step), lines
+    claim(folder, task)
+    same_config(folder, task.config)
+    with alone(folder):
+        claimed = folder.stat()
+        remove_unfinished(folder)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if same_folder(folder, claimed) and not (folder / LOG).stat().st_size:
+                    shutil.rmtree(folder / CHECKPOINTS)
+                    (folder / LOG).unlink()
+                    (folder / LOCK).unlink()
+            raise
 
 
 def claim(folder: Path, task: Task) -> None:
-    """Reserve `folder` for a training; errors as for `train`."""
-    document = documents.write(task.name, task.config, KIND)
+    """Write the config into an empty folder. Errors: it has other content, or another config."""
+    file = str(folder / CONFIG_FILE)
 
     def differences(text: str) -> list[str]:
-        what = str(folder / CONFIG_FILE)
-        values = documents.parse(text, what)
+        values = documents.parse(text, file)
         name = values.pop(KIND, None)
-        refuse(name is None, f"{what} is not the config of a training: it lacks the key {KIND!r}")
+        refuse(name is None, f"{file} is not the config of a training: it lacks the key {KIND!r}")
         if name != task.name:
             return [f"task was {name}, now {task.name}"]
-        return documents.differences(documents.read_whole(type(task.config), values, text, what), task.config)
+        return documents.differences(documents.read_whole(type(task.config), values, text, file), task.config)
 
-    claim_folder(folder, document, differences, "training")
+    claim_folder(folder, documents.write(task.name, task.config, KIND), differences, "training")
 
 
 def same_folder(folder: Path, claimed: os.stat_result) -> bool:
@@ -258,39 +284,25 @@ def alone(folder: Path) -> Iterator[None]:
         release()
 
 
-def forget_start(folder: Path, claimed: os.stat_result, error: type[BaseException] | None, *_: object) -> None:
-    """After an error before the first line of the log, leave only the config, so that the folder takes a corrected one."""
-    if error is None or not same_folder(folder, claimed):
-        return
-    with contextlib.suppress(OSError):
-        if not (folder / LOG).stat().st_size:
-            shutil.rmtree(folder / CHECKPOINTS)
-            (folder / LOG).unlink()
-            (folder / LOCK).unlink()
-
-
-def header(task: Task, every: tuple[Run, ...], devices: RunParallel, card: dict[str, Any]) -> dict[str, Any]:
+def header(loop: Loop, card: dict[str, Any]) -> dict[str, Any]:
     """Return the first line of a log: the training, its data's card, its devices, and the sampling unit of intervals over its
     runs."""
-    config = task.config
-    over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
+    shared = loop.config.shared_data
     return {
-        KIND: task.name,
-        "config": documents.plain(documents.fields(config)),
-        "runs": [run.labels() for run in every],
-        "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(devices.layout.params)),
+        KIND: loop.task.name,
+        "config": documents.plain(documents.fields(loop.config)),
+        "runs": [run.labels() for run in loop.runs],
+        "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(loop.devices.layout.params)),
         **({"data": card} if card else {}),
-        "intervals_over": over,
-        "together": devices.together,
-        **machine(devices),
+        "intervals_over": "initialisations only: all runs see the same data" if shared else "initialisations and data",
+        "together": loop.devices.together,
+        **machine(loop.devices),
     }
 
 
 def machine(devices: RunParallel) -> dict[str, Any]:
     """Return the devices and versions, which numbers depend on."""
-    return {"devices": devices.named, "versions": {name: version(name) for name in PACKAGES} | {"sinkjax": __version__}}
-
-
-def made(state: TrainState, config: Training) -> int:
-    """Count the steps of all runs that are done or no longer needed."""
-    return int(np.where(np.asarray(state.status) == RUNNING, np.asarray(state.step), config.steps).sum())
+    return {
+        "devices": " x ".join(map(str, devices.hardware)),
+        "versions": {name: version(name) for name in PACKAGES} | {"sinkjax": __version__},
+    }

@@ -17,7 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.params import Params
 from sinkjax.runtime import processes
-from sinkjax.train.config import AdamWTraining, Training
+from sinkjax.train.config import AdamWTraining
 from sinkjax.train.state import TrainState
 from sinkjax.train.task import HostDataTask, ModelTask, Task
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 STORED = params.RULES | {"width": "data"}  # logical axis -> mesh axis, between steps
 
 
-def mesh_of(config: Training, task: Task) -> Mesh | None:
+def mesh_of(task: Task) -> Mesh | None:
     """Return the mesh that a config requests, or None. Joined processes shard batches read on the host over all devices by
     default.
 
@@ -33,6 +33,7 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
     device would generate in full; a (micro-)batch or width that is not divisible by the devices, so that each would store a
     whole state.
     """
+    config = task.config
     if not isinstance(config, AdamWTraining):
         return None
     shape, here = config.mesh, jax.device_count()

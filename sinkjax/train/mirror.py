@@ -22,7 +22,7 @@ from sinkjax.errors import SinkjaxError, Unavailable
 LISTED = ".files.json"  # in the object store: the list of the files of the last complete copy
 # Files of a training; copies of deleted ones are removed.
 WRITTEN = ("checkpoints", "config.yaml", "events", "log.jsonl", "models", "series", "speed.jsonl", "summary.json")
-OWN = ".lock"  # a file that is never copied
+LOCAL = ".lock"  # a file that is never copied
 
 
 class Mirror:
@@ -31,75 +31,70 @@ class Mirror:
     def __init__(self, where: Place):
         held = contextlib.ExitStack()
         self.place, self.folder, self.name = where, held.enter_context(temporary_folder()), secrets.token_hex(8)
-        self.seen: bytes | None = None  # the list that is expected at `place`
-        self._sent: dict[str, tuple[int, int]] = {}  # copied file -> its size and time
+        self._expected: bytes | None = None  # the list at `place`
+        self._copied: dict[str, tuple[int, int]] = {}  # file -> its size and time
         self.remove = weakref.finalize(self, held.close)
 
     def pull(self) -> None:
         """Fetch the last complete copy, or a training that somebody uploaded. Errors: `place` has other content."""
         with reached(self.place):
-            self.seen = self._list()
-            names = sorted(self._there()) if self.seen is None else _names(self.seen)
-            if names is None:
-                raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
-            if self.seen is None and names and CONFIG_FILE not in names:
+            self._expected = self._list()
+            names = self._objects() if self._expected is None else self._names(self._expected)
+            if self._expected is None and names and CONFIG_FILE not in names:
                 raise SinkjaxError(f"{self.place} exists with other content; choose another place")
-            for name in names:
+            for name in sorted(names):
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
                 self.place.fs.get_file((self.place / name).path, str(self.folder / name))
-        self._sent = self._here()
+        self._copied = self._files()
 
     def push(self) -> None:
         """Copy new and changed files, then the list, and remove the training's files that no longer exist; other objects stay.
 
         Errors: another process trains there.
         """
-        here = self._here()
+        files = self._files()
         with reached(self.place):
-            if self.seen is None:  # a kill during the first copy leaves the files that were pulled
-                self._write_list(sorted(self._sent))
-            for name in (name for name, state in here.items() if self._sent.get(name) != state):
+            if self._expected is None:  # a kill during the first copy leaves the files that were pulled
+                self._write_list(self._copied)
+            for name in (name for name, state in files.items() if self._copied.get(name) != state):
                 self._check_alone()
                 self.place.fs.put_file(str(self.folder / name), (self.place / name).path)
-            self._write_list(sorted(here))
-            for name in self._there() - here.keys():
+            self._write_list(files)
+            for name in self._objects() - files.keys():
                 if name.partition("/")[0] in WRITTEN:
                     delete(self.place / name)
-        self._sent = here
+        self._copied = files
 
-    def _write_list(self, names: list[str]) -> None:
+    def _write_list(self, names: dict[str, tuple[int, int]]) -> None:
         self._check_alone()
-        self.seen = json.dumps({"writer": self.name, "files": names}).encode()
-        (self.place / LISTED).write_bytes(self.seen)
+        self._expected = json.dumps({"writer": self.name, "files": sorted(names)}).encode()
+        (self.place / LISTED).write_bytes(self._expected)
 
     def _check_alone(self) -> None:
-        """Raise unless the list is still the one that this process saw or wrote."""
-        if self._list() != self.seen:
+        """Raise unless the list is still the one that this process read or wrote."""
+        if self._list() != self._expected:
             raise Unavailable(f"another process is also training in {self.place}: this one stops, and the other continues")
 
     def _list(self) -> bytes | None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return read_bytes(self.place / LISTED)
-        except FileNotFoundError:
-            return None
+        return None
 
-    def _there(self) -> set[str]:
-        """Return all objects except the list."""
-        return set(listed(self.place)) - {LISTED}
+    def _names(self, content: bytes) -> set[str]:
+        """The files of a list. Errors: any of them is not below the folder, on any operating system."""
+        with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
+            names: set[str] = {*json.loads(content)["files"]}
+            parts = [name.replace("\\", "/").split("/") for name in names]
+            if not any({"", ".", ".."}.intersection(name) or ":" in name[0] for name in parts):
+                return names
+        raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
 
-    def _here(self) -> dict[str, tuple[int, int]]:
-        files = (path for path in self.folder.rglob("*") if path.is_file() and path.name != OWN)
+    def _objects(self) -> set[str]:
+        return {*listed(self.place)} - {LISTED}
+
+    def _files(self) -> dict[str, tuple[int, int]]:
+        files = (path for path in self.folder.rglob("*") if path.is_file() and path.name != LOCAL)
         return {path.relative_to(self.folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
-
-
-def _names(content: bytes) -> list[str] | None:
-    """Return the files of a list; None if any is not below the folder, on any operating system."""
-    with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
-        names: list[str] = json.loads(content)["files"]
-        parts = [name.replace("\\", "/").split("/") for name in names]
-        if not any({"", ".", ".."}.intersection(name) or ":" in name[0] for name in parts):
-            return names
-    return None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ sequence and 0.66 ms together. Both ways agree to rounding. Runs are redistribut
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,62 +20,45 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from sinkjax.model.params import Params
 from sinkjax.runtime import processes
-from sinkjax.train.config import Training
 from sinkjax.train.mesh import gather, mesh_of, place_batches, place_held_out, placement, rows_here
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import TrainState
 from sinkjax.train.step import Metrics, advance
 from sinkjax.train.task import Task
-from sinkjax.train.trained import begin_all, begin_divided, shapes
+from sinkjax.train.trained import initial_state, shapes
 
 T = TypeVar("T")
 AXIS = PartitionSpec("run")
 
 
-@dataclass(frozen=True)
-class CallSpec:
-    """Static arguments of a call.
-
-    They are the task, its config, the way a device computes its runs, the devices that share the runs, and the devices that share
-    each run, if any."""
-
-    task: Task
-    config: Training
-    together: str
-    mesh: Mesh
-    parallel: Mesh | None
-
-
 class RunParallel:
     """The devices of a training and the compiled call.
 
-    together: "vmap" or "map", resolved. where, layout: shardings of the state of all runs between calls, and shapes with them.
+    parallel: the mesh of devices that share each run, or None. mesh: the devices that share the runs. together: "vmap" or "map",
+    resolved. where, layout: shardings of the state of all runs between calls, and shapes with them.
     """
 
-    def __init__(self, task: Task, config: Training, runs: int):
-        self.task, self.config, self.runs = task, config, runs
-        self.parallel = mesh_of(config, task)
+    def __init__(self, task: Task, runs: int):
+        self.task, self.runs, together = task, runs, task.config.together
+        self.parallel = mesh_of(task)
         # Every joined process takes part, even without runs.
         count = jax.device_count() if processes.joined() else min(runs, jax.device_count())
         self.devices = list(self.parallel.devices.flat) if self.parallel else jax.devices()[:count]
-        cpu = self.devices[0].platform == "cpu"
-        self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
+        in_sequence = self.parallel or self.devices[0].platform == "cpu"
+        self.together = together if together != "auto" else ("map" if in_sequence else "vmap")
         self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
         self.compiled: set[int] = set()  # numbers of slots used so far
-        # Placement of the state of all runs between calls. If runs are distributed, every joined process needs all of it.
-        everywhere = NamedSharding(self.mesh, PartitionSpec())
-        home = everywhere if processes.joined() else SingleDeviceSharding(self.devices[0])
-        every = shapes(task, config)
-        self.where = placement(every, task, self.parallel) if self.parallel else jax.tree.map(lambda leaf: home, every)
+        # If runs are distributed, every joined process needs the state of all of them between calls.
+        everywhere = NamedSharding(self.mesh, PartitionSpec()) if processes.joined() else None
+        self.home = everywhere or SingleDeviceSharding(self.devices[0])
+        every = shapes(task)
+        self.where = placement(every, task, self.parallel) if self.parallel else jax.tree.map(lambda leaf: self.home, every)
         self.layout = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), every, self.where)
-        self._everywhere, self._home = everywhere, home
 
     def begin(self) -> TrainState:
         """Initialise the state of all runs, placed on the devices."""
-        if self.parallel:
-            return begin_divided(self.task, self.config, self.where)
-        state = begin_all(self.task, self.config)[0]
-        return processes.place(state, self._everywhere) if processes.joined() else state
+        state = initial_state(self.task, self.where if self.parallel else None)
+        return state if self.parallel or not isinstance(self.home, NamedSharding) else processes.place(state, self.home)
 
     def rows(self, rows: int) -> np.ndarray | None:
         """Return the rows of a batch of `rows` that this process needs; None for all."""
@@ -90,42 +72,31 @@ class RunParallel:
         state, runs: of all runs [R]. batches (leaves [going, steps of a call, ...], the `rows` of each), held_out: data read on
         the host, if any.
         """
-        if self.parallel:
-            return self._on_mesh(state, runs, going, limit, batches, held_out, self.parallel)
+        self.compiled.add(self.slots(len(going)))
+        call = partial(_advance, task=self.task, together=self.together, mesh=self.mesh, parallel=self.parallel)
+        if self.parallel:  # each run on all devices
+            place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
+            place[going], limits[going] = np.arange(len(going)), limit
+            batches = jax.tree.map(lambda leaf: leaf[place], batches)
+            data = place_batches(batches, self.parallel, self.task.config.batch), place_held_out(held_out, self.parallel)
+            state, metrics = call(jax.device_put(state, self.where), runs, limits, *data)
+            return state, jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(going)], metrics)
         slots, places = deal(going, len(self.devices), self.slots(len(going)))
-        self.compiled.add(len(slots))
         limits = np.where(slots < self.runs, limit, -1).astype(np.int32)
         if self.mesh.size == 1 and np.array_equal(slots, np.arange(self.runs)):
-            return self._call(state, runs, jnp.asarray(limits), batches, held_out)
+            return call(state, runs, jnp.asarray(limits), batches, held_out)
         some, of_some = _take((state, runs), slots)
         rows = np.zeros(len(slots), np.int32)
         rows[places] = np.arange(len(going))
         batches = jax.tree.map(lambda leaf: leaf[rows], batches)
-        part, metrics = self._call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
-        part, metrics = jax.device_put((part, metrics), self._home)
+        part, metrics = call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
+        part, metrics = jax.device_put((part, metrics), self.home)
         return _put(state, part, slots), _take(metrics, places)
-
-    def _on_mesh(
-        self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any, held_out: Any, mesh: Mesh
-    ) -> tuple[TrainState, Metrics]:
-        """Do `advance` with each run on all devices of a mesh."""
-        self.compiled.add(self.slots(len(going)))
-        place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
-        place[going], limits[going] = np.arange(len(going)), limit
-        batches = place_batches(jax.tree.map(lambda leaf: leaf[place], batches), mesh, self.config.batch)
-        held_out = place_held_out(held_out, mesh)
-        state, metrics = self._call(jax.device_put(state, self.where), runs, limits, batches, held_out)
-        return state, jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(going)], metrics)
 
     @property
     def hardware(self) -> tuple[int, str]:
-        """Number of devices of each kind."""
+        """The number of devices, and their kind."""
         return len(self.devices), self.devices[0].device_kind
-
-    @property
-    def named(self) -> str:
-        """The hardware as text."""
-        return " x ".join(map(str, self.hardware))
 
     def slots(self, going: int) -> int:
         """Return the number of run slots in a call: a multiple of the number of devices. Each number needs one compilation.
@@ -136,9 +107,6 @@ class RunParallel:
         while self.together == "vmap" and each > 1 and going <= len(self.devices) * (each - each // 2):
             each -= each // 2
         return each * len(self.devices)
-
-    def _call(self, *args: Any) -> tuple[TrainState, Metrics]:
-        return _advance(*args, CallSpec(self.task, self.config, self.together, self.mesh, self.parallel))
 
 
 def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -155,27 +123,26 @@ def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np
     return numbers, places
 
 
-@partial(jax.jit, static_argnames="spec", donate_argnums=0)
-def _advance(
-    state: TrainState, runs: RunArrays, limits: jax.Array, batches: Any, held_out: Any, spec: CallSpec
-) -> tuple[TrainState, Metrics]:
+@partial(jax.jit, static_argnames=("task", "together", "mesh", "parallel"), donate_argnums=0)
+def _advance(*given: Any, task: Task, together: str, mesh: Mesh, parallel: Mesh | None) -> tuple[TrainState, Metrics]:
+    """Advance runs. given: their state, run arrays, limits and batches, and the held-out data."""
+
     def used(params: Params) -> Params:
-        return gather(params, spec.task, spec.parallel) if spec.parallel else params
+        return gather(params, task, parallel) if parallel else params
 
     def on_device(*given: Any) -> tuple[TrainState, Metrics]:
-        *each, same = given
-        one = partial(advance, held_out=same, task=spec.task, config=spec.config, used=used)
-        return jax.vmap(one)(*each) if spec.together == "vmap" else jax.lax.map(lambda args: one(*args), tuple(each))
+        *each, held_out = given
+        run = partial(advance, held_out=held_out, task=task, used=used)
+        return jax.vmap(run)(*each) if together == "vmap" else jax.lax.map(lambda args: run(*args), tuple(each))
 
-    given = (state, runs, limits, batches, held_out)
-    if spec.parallel:
+    if parallel:
         state, metrics = on_device(*given)
-        where = placement(state, spec.task, spec.parallel), NamedSharding(spec.parallel, PartitionSpec())
+        where = placement(state, task, parallel), NamedSharding(parallel, PartitionSpec())
         return jax.lax.with_sharding_constraint(state, where[0]), jax.lax.with_sharding_constraint(metrics, where[1])
-    if spec.mesh.size == 1:
+    if mesh.size == 1:
         return on_device(*given)
     specs = (AXIS, AXIS, AXIS, AXIS, PartitionSpec())
-    return jax.shard_map(on_device, mesh=spec.mesh, in_specs=specs, out_specs=AXIS, check_vma=False)(*given)
+    return jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=AXIS, check_vma=False)(*given)
 
 
 @jax.jit

@@ -6,9 +6,10 @@ It is stored in `speed.jsonl` next to the log, whose content does not depend on 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text
+from sinkjax.config_files.files import cannot_write
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.runtime.hardware import PLATFORMS
@@ -47,28 +48,19 @@ def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) ->
     if not isinstance(task, TokenTask) or not steps or not seconds:
         return {}
     tokens = steps * task.tokens_per_step() / seconds
-    found = {"tokens_per_second": tokens}
+    pace = {"tokens_per_second": tokens}
     if kind in KNOWN:
         peak = PLATFORMS[KNOWN[kind]].rates["bfloat16"]
-        found["flop_utilisation"] = tokens * task.flops_per_token() / (devices * peak)
-    return found
+        pace["flop_utilisation"] = tokens * task.flops_per_token() / (devices * peak)
+    return pace
 
 
-def note(folder: Path, step: int, found: dict[str, float]) -> None:
+def note(folder: Path, step: int, pace: Mapping[str, float]) -> None:
     """Append a line to the folder's file. Errors: no space."""
-    if found:
-        line = json.dumps({"step": step, **found}) + "\n"
+    if pace:
+        line = json.dumps({"step": step, **pace}) + "\n"
         try:
             with (folder / SPEED).open("a") as file:
                 file.write(line)
         except OSError as error:
             raise cannot_write(folder / SPEED, error, len(line)) from error
-
-
-def noted(folder: Path) -> dict[int, dict[str, float]]:
-    """Map each step to its measured speed, from the folder's file; {} if that is missing or damaged by a kill."""
-    try:
-        lines = [json.loads(line) for line in read_text(folder / SPEED, MOST_TEXT).splitlines()]
-    except (OSError, ValueError):
-        return {}
-    return {line.pop("step"): line for line in lines}

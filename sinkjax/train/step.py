@@ -75,7 +75,7 @@ Used = Callable[[Params], Params]
 
 
 def advance(
-    state: TrainState, run: RunArrays, limit: jax.Array, batches: Any, held_out: Any, task: Task, config: Training, used: Used
+    state: TrainState, run: RunArrays, limit: jax.Array, batches: Any, held_out: Any, task: Task, used: Used
 ) -> tuple[TrainState, Metrics]:
     """Advance one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 
@@ -88,11 +88,15 @@ def advance(
         def step(state: TrainState, batch: Any) -> tuple[TrainState, Any]:
             going = (state.status == RUNNING) & (state.step < limit)
             idle = lambda state: (state, (jnp.float32(jnp.nan), jnp.float32(jnp.nan)))  # noqa: E731
-            state, curve = jax.lax.cond(going, lambda state: update(state, run, batch, task, config, used), idle, state)
-            return state, curve if isinstance(config, AdamWTraining) else None
+            state, curve = jax.lax.cond(going, lambda state: update(state, run, batch, task, used), idle, state)
+            return state, curve if isinstance(task.config, AdamWTraining) else None
 
-        state, curves = jax.lax.scan(step, state, batches, length=config.eval_every)
-        metrics = task.evaluate(used(state.params), _held_out(task, config) if held_out is None else held_out, run.variant)
+        state, curves = jax.lax.scan(step, state, batches, length=task.config.eval_every)
+        same = held_out
+        if same is None:
+            assert isinstance(task, DeviceDataTask)
+            same = task.held_out(key(task.config.data_seed, "held-out data", task.config.random_bits))
+        metrics = task.evaluate(used(state.params), same, run.variant)
         return state, metrics if curves is None else metrics | _watched(*curves)
 
     metrics = jax.eval_shape(lambda: go(state)[1])
@@ -101,7 +105,7 @@ def advance(
 
 
 def update(
-    state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training, used: Used = lambda params: params
+    state: TrainState, run: RunArrays, batch: Any, task: Task, used: Used = lambda params: params
 ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
     """Make one step, without an update if the batch reaches the goal or its loss or gradient is not finite.
 
@@ -111,14 +115,14 @@ def update(
 
     if batch is None:
         assert isinstance(task, DeviceDataTask)
-        batch = task.batch(data_key(config, run.seed, state.step))
+        batch = task.batch(data_key(task.config, run.seed, state.step))
     batch = task.at_step(batch, state.step) if isinstance(task, SteppedTask) else batch
-    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, config, used)
+    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, used)
     squared = optax.tree.norm(gradient, squared=True)
     finite = jnp.isfinite(loss) & jnp.isfinite(squared)
 
     def move(state: TrainState) -> TrainState:
-        changes, optimiser = optimiser_of(config, run.learning_rate).update(gradient, state.optimiser, state.params)
+        changes, optimiser = optimiser_of(task.config, run.learning_rate).update(gradient, state.optimiser, state.params)
         return TrainState(optax.apply_updates(state.params, changes), optimiser, state.step + 1, state.status)
 
     def stop(state: TrainState) -> TrainState:
@@ -128,10 +132,10 @@ def update(
 
 
 def gradient_of(
-    params: Params, batch: Any, variant: jax.Array, task: Task, config: Training, used: Used = lambda params: params
+    params: Params, batch: Any, variant: jax.Array, task: Task, used: Used = lambda params: params
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
     """((loss, reached), gradient) of a batch, averaged over micro-batches if the config has them."""
-    of = jax.value_and_grad(lambda params, *rest: task.loss(used(params), *rest), has_aux=True)
+    config, of = task.config, jax.value_and_grad(lambda params, *rest: task.loss(used(params), *rest), has_aux=True)
     if not isinstance(config, AdamWTraining) or config.micro_batch in (None, config.batch):
         return of(params, batch, variant)
     # A group takes every n-th row, so that each device's rows (adjacent in a mesh) are spread over all groups.
@@ -145,11 +149,6 @@ def gradient_of(
     (loss, gradient), reached = jax.lax.scan(add, zeros, groups)
     loss, gradient = jax.tree.map(lambda leaf: leaf / reached.size, (loss, gradient))
     return (loss, reached.all()), gradient
-
-
-def _held_out(task: Task, config: Training) -> Any:
-    assert isinstance(task, DeviceDataTask)
-    return task.held_out(key(config.data_seed, "held-out data", config.random_bits))
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:

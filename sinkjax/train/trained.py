@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import Params
-from sinkjax.train.checkpoint import Checkpoints
+from sinkjax.train.checkpoint import Checkpoints, Progress
 from sinkjax.train.config import ALL_STEPS, Training
 from sinkjax.train.mirror import Mirror, called
 from sinkjax.train.prefetch import same_config
@@ -25,7 +26,7 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Ended:
-    """Outcome of a run.
+    """A run that has ended.
 
     outcome: CONVERGED, DIVERGED, or ALL_STEPS if it made every step without reaching its goal. steps: number of updates.
     """
@@ -40,9 +41,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training. params: leaves [runs, ...]; a diverged run has its last finite ones. folder: the folder of its files;
-    for a training at a URL, the mirror's temporary folder, which is deleted with this object. milliseconds: mean wall time of one
-    step of one run without compilation; None if every step was part of a first call.
+    """A finished training.
+
+    params: leaves [runs, ...]; a diverged run has its last finite ones. folder: the folder of its files; for a training at a URL,
+    the mirror's temporary folder, which is deleted with this object. milliseconds: mean wall time of one step of one run without
+    compilation; None if every step was part of a first call.
     """
 
     folder: Path
@@ -60,53 +63,55 @@ class Trained:
 
     def groups(self) -> dict[tuple[str, float], list[Ended]]:
         """Runs by variant and learning rate."""
-        found: dict[tuple[str, float], list[Ended]] = {}
+        groups: dict[tuple[str, float], list[Ended]] = {}
         for ended in self.runs:
-            found.setdefault((ended.run.variant, ended.run.learning_rate), []).append(ended)
-        return found
+            groups.setdefault((ended.run.variant, ended.run.learning_rate), []).append(ended)
+        return groups
 
     def of(self, run: int) -> Params:
+        """The parameters of one run."""
         return jax.tree.map(lambda leaf: leaf[run], self.params)
 
 
 def load_trained(folder: Path, task: Task, mirror: Mirror | None = None) -> Trained:
     """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint; unfinished runs; a config that has
     changed since the training started."""
-    config = task.config
-    same_config(folder, config)
+    same_config(folder, task.config)
     with Checkpoints(folder, look_only=True) as checkpoints:
-        found = checkpoints.restore(shapes(task, config))
-    if found is None:
+        restored = checkpoints.restore(shapes(task))
+    if restored is None:
         raise SinkjaxError(f"the training in {folder} has no checkpoint yet; rerun the command that started it to continue")
-    state, meta = found
-    return trained(folder, task, state, meta, mirror)
+    return trained(folder, task, *restored, mirror)
 
 
-def trained(folder: Path, task: Task, state: TrainState, meta: dict[str, Any], mirror: Mirror | None = None) -> Trained:
+def trained(folder: Path, task: Task, state: TrainState, done: Progress, mirror: Mirror | None = None) -> Trained:
     """Return the finished runs of a state; raise if any is unfinished."""
-    config = task.config
-    left = going(state, config)
+    steps, left = np.asarray(state.step), going(state, task.config)
     if left:
         raise SinkjaxError(
-            f"the training in {folder} is not finished: {len(left)} of {len(state.step)} runs continue from step "
-            f"{int(np.asarray(state.step)[left].max())}; rerun the command that began it to continue it"
+            f"the training in {folder} is not finished: {len(left)} of {len(steps)} runs continue from step "
+            f"{int(steps[left].max())}; rerun the command that began it to continue it"
         )
-    ended = tuple(
-        Ended(run, STATUS[status] if status != RUNNING else ALL_STEPS, int(step))
-        for run, status, step in zip(table(config, task), np.asarray(state.status), np.asarray(state.step), strict=True)
-    )
-    milliseconds = 1000 * meta["seconds"] / meta["run_steps"] if meta["run_steps"] else None
-    return Trained(folder, config, task, ended, state.params, milliseconds, mirror)
+    outcomes = [STATUS[status] if status != RUNNING else ALL_STEPS for status in np.asarray(state.status)]
+    ended = tuple(map(Ended, table(task.config, task), outcomes, steps.tolist()))
+    milliseconds = 1000 * done.seconds / done.run_steps if done.run_steps else None
+    return Trained(folder, task.config, task, ended, state.params, milliseconds, mirror)
 
 
-def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:
-    """Initialise the stacked state of all runs, and the table of runs."""
-    every = table(config, task)
+def initial_state(task: Task, where: TrainState | None = None) -> TrainState:
+    """Initialise the state of all runs. where: shardings in which each array is made, not split along runs; None: one device."""
+    runs = table(task.config, task)
+    begin: Callable[..., TrainState] = partial(_begin, config=task.config)
+    draw: Callable[[int], Params] = task.init
+    stack = lambda *trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)  # noqa: E731
+    if where is not None:
+        each = jax.tree.map(lambda leaf: NamedSharding(leaf.mesh, PartitionSpec(*leaf.spec[1:])), where.params)
+        drawn = jax.jit(task.init, out_shardings=each)
+        draw = lambda seed: drawn(np.uint32(seed))  # noqa: E731
+        stack, begin = jax.jit(stack, out_shardings=where.params), jax.jit(begin, out_shardings=where)
     # Seed by seed, because XLA compiles a small model's random numbers in two seconds, but in ten under vmap.
-    params = {seed: task.init(seed) for seed in {run.seed for run in every}}
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(params[run.seed] for run in every))
-    runs = arrays(every, task)
-    return _begin(stacked, runs, config), runs
+    params = {seed: draw(seed) for seed in {run.seed for run in runs}}
+    return begin(stack(*(params[run.seed] for run in runs)), jax.tree.map(np.asarray, arrays(runs, task)))
 
 
 @partial(jax.jit, static_argnames="config")
@@ -114,24 +119,12 @@ def _begin(params: Params, runs: RunArrays, config: Training) -> TrainState:
     return jax.vmap(lambda params, run: begin(params, run, config))(params, runs)
 
 
-def shapes(task: Task, config: Training) -> TrainState:
+def shapes(task: Task) -> TrainState:
     """Return the shapes and dtypes of the state of all runs, without computing it."""
-    every = table(config, task)
-    one = jax.eval_shape(lambda: task.init(config.seed))
-    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(every), *leaf.shape), leaf.dtype), one)
-    return jax.eval_shape(partial(_begin, config=config), params, arrays(every, task))
-
-
-def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState:
-    """Initialise the state of `begin_all` with each array made in place. where: the shardings, not split along runs."""
-    every = table(config, task)
-    runs = jax.tree.map(np.asarray, arrays(every, task))
-    each = jax.tree.map(lambda leaf: NamedSharding(leaf.mesh, PartitionSpec(*leaf.spec[1:])), where.params)
-    draw = jax.jit(task.init, out_shardings=each)
-    params = {seed: draw(np.uint32(seed)) for seed in {run.seed for run in every}}
-    stack = jax.jit(lambda *trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees), out_shardings=where.params)
-    stacked = stack(*(params[run.seed] for run in every))
-    return jax.jit(partial(_begin, config=config), out_shardings=where)(stacked, runs)
+    runs = table(task.config, task)
+    of_run = jax.eval_shape(lambda: task.init(task.config.seed))
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(runs), *leaf.shape), leaf.dtype), of_run)
+    return jax.eval_shape(partial(_begin, config=task.config), params, arrays(runs, task))
 
 
 def going(state: TrainState, config: Training) -> list[int]:

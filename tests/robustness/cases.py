@@ -110,14 +110,16 @@ def names(home: Path) -> dict[str, Any]:
     from sinkjax.study.registry import find
     from sinkjax.study.run import run
     from sinkjax.tasks import load_runs, train
-    from sinkjax.tasks.language_model.config import Pretrain
-    from sinkjax.tasks.trigger.config import TriggerTraining
+    from sinkjax.tasks.backcopy.config import BackcopyTraining
+    from sinkjax.tasks.language_model.config import Finetune, Pretrain
+    from sinkjax.tasks.trigger.config import CappedTraining, TriggerTraining
 
     model = sinkjax.load(home / "model")
     tokens = np.arange(24, dtype=np.int32).reshape(2, 12)
     sizes = {"layers": 3, "width": 32, "heads": 6, "kv_heads": 2, "head_dim": 8, "mlp_width": 48, "vocab_size": 61, "context": 64}
     rest = {"norm": RMSNorm(1e-5), "position": Rope(1e4), "activation": "silu", "tied": False}
-    library = (params, metrics, intervals, Rope, RMSNorm, Pretrain, TriggerTraining, run, train, load_runs, passages)
+    trainings = (BackcopyTraining, CappedTraining, Finetune, Pretrain, TriggerTraining)
+    library = (params, metrics, intervals, Rope, RMSNorm, *trainings, run, train, load_runs, passages)
     return {
         **{entry.__name__.rpartition(".")[2]: entry for entry in library},
         "Mask": find("kiya/mask").settings,

@@ -27,7 +27,7 @@ from tests.train import linear
 linear.register()
 config = {}
 print("ready", flush=True)
-train(config, sys.argv[1], save_every=0.15, log=["tensorboard"], progress=False)
+train(config, sys.argv[1], save_every=0.15, progress=False)
 """
 REGRESSION = "linear.Linear(seeds=3, steps=6000, learning_rates=(5e-4, 2e-2), eval_every=20, batch=256, together='{}')"
 CONFIGS = {

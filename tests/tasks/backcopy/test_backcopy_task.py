@@ -51,7 +51,7 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(tmp_path, monkeypatch):
     config, out = dataclasses.replace(SMALL, text=str(text), steps=2, eval_every=1, batch=2, eval_batch=2), tmp_path / "out"
 
     def until_saved(*arguments):
-        if arguments[1].step == 1:
+        if arguments[0].done.step == 1:
             raise KeyboardInterrupt
         return call(*arguments)
 

@@ -16,21 +16,17 @@ import sinkjax
 from sinkjax import Probe
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.quantisation import rotate
-from sinkjax.tasks import Trained, registry, train
+from sinkjax.tasks import registry, train
 from sinkjax.tasks.language_model import task as pretrain
-from sinkjax.tasks.language_model.config import Finetune, Pretrain
-from sinkjax.train import loop, run_parallel
+from sinkjax.tasks.language_model.config import Finetune
+from sinkjax.train import run_parallel
 from sinkjax.train.log import read
 from sinkjax.train.state import optimiser_of
-from tests.tasks.language_model.test_language_model import SMALL, same_bits
+from tests.tasks.language_model.test_language_model import SMALL, interrupted, same_bits
 
 ONE = dataclasses.replace(SMALL, seeds=1, steps=30)
 HIDDEN = "edits: [{mask_key: {key: 0}}]"
-NEUTRAL = """edits:
-- edit: {site: resid, op: scale, value: 1, queries: 3, layers: 1}
-- add_logit: {key: 0, value: 0}
-- swap_embeddings: {i: 2, j: 2}
-"""
+NEUTRAL = "edits: [{add_logit: {key: 0, value: 0}}, {swap_embeddings: {i: 2, j: 2}}]"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,28 +47,9 @@ def held(tmp_path_factory):
     return train(config, tmp_path_factory.mktemp("train") / "held", progress=False)
 
 
-def interrupted(config: Pretrain, folder: Path, stop: int, monkeypatch: pytest.MonkeyPatch) -> Trained:
-    """Train to a step, stop there as a user would, and train on to the end."""
-    call = loop.call
-
-    def until(state, done, *rest):
-        if done.step == stop:
-            raise KeyboardInterrupt
-        return call(state, done, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "call", until)
-        with pytest.raises(KeyboardInterrupt):
-            train(config, folder, progress=False, save_every=0)
-    return train(config, folder, progress=False)
-
-
-def test_neutral_edits_give_the_bits_of_none(plain, tmp_path: Path) -> None:
+def test_edits_are_in_force_in_their_steps_alone(plain, held, tmp_path: Path) -> None:
     neutral = train(dataclasses.replace(ONE, edits=NEUTRAL), tmp_path / "neutral", progress=False)
     assert same_bits(neutral.params, plain.params)
-
-
-def test_edits_are_in_force_in_their_steps_alone(plain, held, tmp_path: Path) -> None:
     assert not same_bits(held.params, plain.params)
     losses = np.array([[line["loss"] for line in read(each.folder)[1]] for each in (held, plain)])
     gaps = np.abs(losses[0] - losses[1])
@@ -105,31 +82,8 @@ def test_a_step_is_compiled_once_whether_edits_are_in_force_or_not(tmp_path: Pat
     assert run_parallel._advance._cache_size() == before + 1
 
 
-@pytest.mark.parametrize("stop", [10, 20])
-def test_a_training_that_is_interrupted_resumes_with_its_edits(held, tmp_path: Path, monkeypatch, stop: int) -> None:
-    assert same_bits(interrupted(held.config, tmp_path / "again", stop, monkeypatch).params, held.params)
-
-
-def test_edits_are_part_of_what_a_folder_holds(held) -> None:
-    assert registry.choose(str(held.folder)).config == held.config
-    with pytest.raises(SinkjaxError, match="edits"):
-        train(dataclasses.replace(held.config, edits=NEUTRAL), held.folder, progress=False)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"edits": "edits: [{mask_key: {key: 24}}]"}, "key position 24 "),
-        ({"edits": "edits: [{mask_key: {key: 0, layers: 2}}]"}, "layer 2 is out of range"),
-        ({"edits": "edit: []"}, "one list, edits"),
-        ({"edits": HIDDEN, "from_step": 9, "until": 9}, r"until .*from_step \(9\)"),
-        ({"until": 9}, "until .*edits, .*none"),
-        ({"momentum": 0.5}, "momentum .*'sgd'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(changes: dict, sentence: str) -> None:
-    with pytest.raises(SinkjaxError, match=sentence):
-        pretrain.task(dataclasses.replace(ONE, **changes))
+def test_a_training_that_is_interrupted_resumes_with_its_edits(held, tmp_path: Path, monkeypatch) -> None:
+    assert same_bits(interrupted(held.config, tmp_path / "again", 20, monkeypatch).params, held.params)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "muon", "orthoadam"])
@@ -215,8 +169,3 @@ def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
     sinkjax.save(sinkjax.load(str(done.folder / "models" / "run-001")), copy)
     assert same_bits(registry.task(before.config).init(0), done.of(1))
     assert same_bits(before.init(0), plain.of(0))
-
-
-def test_the_default_model_reads_the_default_context():
-    task = registry.task(Finetune())
-    assert task.architecture.context >= task.config.context

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
 from sinkjax.papers.trigger import _bounds as bound
 from sinkjax.probes.probe import Probe
@@ -65,17 +64,3 @@ def test_trained_models_hold_their_mass_and_lie_between_bound_and_attained_loss(
         assert float(measured["bos"][0, 0]) == pytest.approx(cap, abs=1e-6)
         assert max(bound.flags(cap, shape), bound.first_row(cap, shape)) < loss
         assert bound.blind(cap, shape, each=True) * 0.95 < loss < bound.even(np.full(6, 1 - cap), shape) * 1.1
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"caps": (0.5, 1.5)}, "caps .* 0 to 1, .* 1.5"),
-        ({"caps": (0.5, 0.5)}, "caps .*once"),
-        ({"normalisers": ("relu-index",)}, "one layer of softmax"),
-        ({"layers": 2}, "one layer of softmax"),
-    ],
-)
-def test_wrong_inputs(fields: dict, message: str):
-    with pytest.raises(SinkjaxError, match=message):
-        CappedTraining(**fields)

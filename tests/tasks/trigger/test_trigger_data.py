@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import subprocess
-import sys
-from typing import Any
 
 import jax
 import numpy as np
@@ -85,14 +82,6 @@ def test_targets_are_those_of_a_loop(name: str) -> None:
         np.testing.assert_allclose(target, want, rtol=0, atol=1e-6)
 
 
-def test_the_papers_target_by_hand() -> None:
-    """Trigger on the third token: tokens 2 and 3, of which one has the trigger flag and the other the bias channel."""
-    x, y, _ = (np.asarray(array) for array in sample(KEY, Trigger(), 4, position=2))
-    np.testing.assert_array_equal(y[:, 2, [0, 1, -1]], [[0, 0.5, 0.5]] * 4)
-    np.testing.assert_allclose(y[:, 2, 2:-1], (x[:, 1, 2:-1] + x[:, 2, 2:-1]) / 2, rtol=0, atol=1e-7)
-    assert not y[:, [0, 1, *range(3, 16)]].any()
-
-
 def test_noise_is_uniform_and_positions_are_even() -> None:
     x, _, j = (np.asarray(array) for array in sample(KEY, Trigger(), 4000))
     noise = x[:, 1:, 2:-1]
@@ -127,43 +116,8 @@ def test_a_key_decides_everything_and_sampling_can_be_traced() -> None:
     assert [array.shape for array in stacked] == [(3, 8, 16, 16), (3, 8, 16, 16), (3, 8)]
 
 
-def test_targets_in_float64() -> None:
-    x, _, j = sample(KEY, Trigger(), 4)
-    with jax.enable_x64(True):
-        wide = np.asarray(x, np.float64)
-        y = targets(jax.numpy.asarray(wide), j, Trigger())
-        assert y.dtype == np.float64
-        np.testing.assert_allclose(y[0, j[0]], wide[0, 1 : j[0] + 1].mean(axis=0), rtol=0, atol=1e-15)
-
-
-WRONG: dict[str, dict[str, Any]] = {
-    "width .*at least 4, .*not 3": {"width": 3},
-    "length 2 .* 1 special": {"length": 2},
-    "length 4 .* 3 special": {"length": 4, "second_anchor": True, "zero_token": True},
-    "triggers at 2 to 16 .* 2 to 15, .*length 16": {"last": 16},
-    "triggers at 1 to 15": {"first": 1},
-    "triggers at 9 to 8": {"first": 9, "last": 8},
-    "triggers at 2 to 9 .* 2 to 7": {"length": 8, "last": 9},
-    "noise must be positive, not 0": {"noise": 0.0},
-    "bos .*'flag' or 'noisy' or 'none', .*'flags'": {"bos": "flags"},
-    'second_anchor .*bos is "none"': {"bos": "none", "second_anchor": True},
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_impossible_sequences(message: str) -> None:
-    with pytest.raises(SinkjaxError, match=message) as refused:
-        Trigger(**WRONG[message])
-    assert "\n" not in str(refused.value)
-
-
 @pytest.mark.parametrize("position", [-1, 0, 1, 16])
 def test_a_trigger_outside(position: int) -> None:
     with pytest.raises(SinkjaxError, match=f"trigger position {position} .* 2 to 15"):
         sample(KEY, Trigger(), 2, position=position)
     assert int(sample(KEY, dataclasses.replace(Trigger(), first=9), 2, position=7)[2][0]) == 7
-
-
-def test_the_config_needs_no_jax() -> None:
-    command = "import sys; import sinkjax.tasks.trigger.config, sinkjax.model.names; assert 'jax' not in sys.modules"
-    subprocess.run([sys.executable, "-c", command], check=True)
