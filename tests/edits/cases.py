@@ -9,28 +9,12 @@ from sinkjax import Edit, Site, compose, edit
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES
 
 # Site -> operation, a strength that shows, and the neutral one.
-STRENGTH: dict[Site, tuple[str, Any, Any]] = {
-    Site.EMBED: ("add", 0.4, 0.0),
-    Site.POSITION_VECTOR: ("add", 0.4, 0.0),
-    Site.ATTN_IN: ("add", 0.4, 0.0),
-    Site.Q_IN: ("add", 0.4, 0.0),
-    Site.K_IN: ("scale", 1.7, 1.0),
-    Site.V_IN: ("add", 0.4, 0.0),
+STRENGTH: dict[Site, tuple[str, Any, Any]] = dict.fromkeys(Site, ("add", 0.4, 0.0)) | {
     Site.POSITION: ("shift", 2, 0),
-    Site.QUERY: ("add", 0.4, 0.0),
-    Site.KEY: ("scale", 1.7, 1.0),
-    Site.VALUE: ("add", 0.4, 0.0),
-    Site.HEAD_VALUE: ("add", 0.4, 0.0),
     Site.LOGITS: ("add", 0.9, 0.0),
     Site.WEIGHTS: ("scale", 0.6, 1.0),
-    Site.HEAD_OUT: ("scale", 1.7, 1.0),
-    Site.ATTN_OUT: ("add", 0.4, 0.0),
-    Site.RESID_MID: ("add", 0.4, 0.0),
-    Site.MLP_IN: ("add", 0.4, 0.0),
     Site.ROUTER: ("scale", -1.5, 1.0),
-    Site.NEURON: ("scale", 1.7, 1.0),
-    Site.MLP_OUT: ("add", 0.4, 0.0),
-    Site.RESID: ("add", 0.4, 0.0),
+    **dict.fromkeys((Site.K_IN, Site.KEY, Site.HEAD_OUT, Site.NEURON), ("scale", 1.7, 1.0)),
 }
 # The sites of a model with rotary positions and without experts, and those of them whose strength is continuous.
 DENSE = tuple(site for site in Site if site not in (Site.POSITION_VECTOR, Site.ROUTER))

@@ -11,7 +11,6 @@ import sinkjax
 from sinkjax import (
     Capture,
     Probe,
-    SinkjaxError,
     Site,
     add_logit,
     attend_self,
@@ -28,12 +27,9 @@ from sinkjax import (
     swap_embeddings,
 )
 from sinkjax.edits.apply import vectors
-from sinkjax.edits.edit_list import read_edits
 from sinkjax.edits.site import SITES
 from tests.edits.cases import DENSE
 from tests.edits.conftest import LENGTHS
-from tests.transformer.test_families_edited import BLOCKS, model
-from tests.transformer.test_families_edited import tokens as toy_tokens
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
 ALL = slice(None)
@@ -44,11 +40,10 @@ def seen(*sites: Site) -> Probe:
 
 
 def test_a_mask_before_the_softmax_is_zero_and_renormalise_after_it(run) -> None:
+    where = {"keys": [1, 4], "layers": [0, 2], "heads": [0, 3]}
     before = run(mask_key([1, 4], layers=[0, 2], heads=[0, 3]))
-    after = run(edit("weights", "scale", 0.0, keys=[1, 4], layers=[0, 2], heads=[0, 3], relation="others", renormalise=True))
+    after = run(edit("weights", "scale", 0.0, **where, relation="others", renormalise=True))
     np.testing.assert_allclose(before.logits, after.logits, rtol=0, atol=1e-12)
-    zeroed = run(edit("weights", "set", 0.0, keys=[1, 4], layers=[0, 2], heads=[0, 3], relation="others"))
-    assert np.abs(np.asarray(zeroed.logits - after.logits)).max() > 1e-3
 
 
 def test_mask_key_leaves_no_weight_below_the_diagonal(run) -> None:
@@ -106,12 +101,6 @@ def test_terms_of_a_site_apply_left_to_right(run) -> None:
     np.testing.assert_array_equal(first[:4], plain[:4])
 
 
-def test_a_sequence_of_edits_is_their_composition(run) -> None:
-    edits = [mask_key(0, layers=1), add_logit(2, 0.3), drop_mlp(1, layers=0)]
-    np.testing.assert_array_equal(run(edits).logits, run(compose(*edits)).logits)
-    np.testing.assert_array_equal(run(compose()).logits, run().logits)
-
-
 def test_a_row_of_weights_over_the_keys_is_set_for_the_selected_queries(run) -> None:
     record = run(probe=seen(Site.WEIGHTS, Site.RESID)).record
     weights = np.nan_to_num(record["weights"])  # NaN at keys beyond a prompt
@@ -134,14 +123,6 @@ def test_key_edits_take_key_value_heads_and_reach_their_group_of_query_heads(run
     scaled = edit("query", "scale", 2.0, queries=5, heads=4, layers=0)
     changed = (np.asarray(run(scaled, seen(Site.WEIGHTS)).record["weights"])[0, 0] != plain).any(axis=-1)
     np.testing.assert_array_equal(np.argwhere(changed), [[4, 5]])
-
-
-def test_head_factor_zero_is_zeroing_its_rows_of_the_output_matrix(run, params64, tiny_config, tokens) -> None:
-    edited = run(scale_head_output(ALL, 0.0, layers=1, heads=4)).logits
-    o = params64["layers"]["o"].copy()
-    o[1, 4] = 0
-    cut = params64 | {"layers": params64["layers"] | {"o": o}}
-    np.testing.assert_allclose(edited, sinkjax.forward(cut, tokens, tiny_config, lengths=LENGTHS).logits, **TIGHT)
 
 
 @pytest.mark.parametrize("centre", ["dims", "positions"])
@@ -202,12 +183,6 @@ def test_rotary_indices_of_queries_and_keys_are_separate(run) -> None:
     np.testing.assert_allclose(per_row[1], further[1], rtol=1e-9, atol=1e-11)
 
 
-def test_causality_stays_by_array_index(run) -> None:
-    reversed_positions = set_positions(query=np.arange(10)[::-1], key=np.arange(10)[::-1])
-    weights = np.asarray(run(reversed_positions, seen(Site.WEIGHTS)).record["weights"])[0]
-    assert not np.triu(weights, 1).any()
-
-
 def test_set_residual_sets_the_chosen_dims_in_the_order_they_are_named(run) -> None:
     plain = np.asarray(run(probe=seen(Site.RESID)).record["resid"])[0, 1]
     edits = set_residual([0, 2], [7.0, -3.0], dims=[30, 4], layers=1)
@@ -226,33 +201,6 @@ def test_set_weights_gives_a_row_and_leaves_all_others(run, distribution) -> Non
     np.testing.assert_array_equal(got[:, 1, [0, 3], 4, :5], np.broadcast_to(want, (len(got), 2, 5)))
     plain[:, 1, [0, 3], 4] = got[:, 1, [0, 3], 4]
     np.testing.assert_array_equal(got[:, :2], plain[:, :2])
-    [written] = read_edits([{"set_weights": {"query": 4, "distribution": want.tolist(), "layers": 1, "heads": [0, 3]}}])
-    again = np.asarray(run(written, Probe(attention=True)).record["attention"])
-    np.testing.assert_array_equal(again, got)
-
-
-@pytest.mark.parametrize(
-    ("query", "distribution", "words"),
-    [
-        (8, [0.5, 0.5], "keys 0 to 8 .*sum to 1"),
-        (8, {2: 0.5}, "keys 0 to 8 .*sum to 1"),
-        (8, {2: -1, 3: 2}, "keys 0 to 8 .*sum to 1"),
-        (8, None, "keys 0 to 8 .*None"),
-        (8, {9: 1.0}, "query 8 .* 0 to 8, not 9"),
-        ([1, 2], {0: 1.0}, "one query, .*at least 0"),
-    ],
-)
-def test_set_weights_refuses_what_is_no_distribution(query, distribution, words) -> None:
-    with pytest.raises(SinkjaxError, match=words):
-        set_weights(query, distribution)
-
-
-def test_drop_mlp_leaves_the_attention_alone(run) -> None:
-    probe = seen(Site.EMBED, Site.ATTN_OUT, Site.MLP_OUT, Site.RESID)
-    record = {name: np.asarray(x)[0] for name, x in run(drop_mlp(3, layers=0), probe).record.items()}
-    np.testing.assert_allclose(record["resid"][0, 3], record["embed"][3] + record["attn_out"][0, 3], **TIGHT)
-    assert record["mlp_out"][0, 2].any()
-    assert not record["mlp_out"][0, 3].any()
 
 
 def test_donors_from_another_run(run, tokens, params64, tiny_config) -> None:
@@ -274,19 +222,10 @@ def test_donors_from_another_run(run, tokens, params64, tiny_config) -> None:
     np.testing.assert_allclose(whole[:, 6], want[:, 6], **TIGHT)
 
 
-def test_values_per_dim_of_a_slice_and_of_all_dims(run) -> None:
-    edited = run(edit("resid", "set", [1.0, 2.0], queries=3, layers=0, dims=slice(4, 6)), seen(Site.RESID)).record["resid"]
-    np.testing.assert_array_equal(edited[0, 0, 3, 4:6], [1.0, 2.0])
-    for dims, value in ((None, np.arange(32.0)), (range(31, -1, -1), np.arange(32.0)[::-1])):
-        edited = run(edit("resid", "set", value, queries=3, layers=0, dims=dims), seen(Site.RESID)).record["resid"]
-        np.testing.assert_array_equal(edited[0, 0, 3], np.arange(32.0))
-
-
 @pytest.mark.parametrize(
     ("edits", "addressed", "changed"),
     [
         (mask_key(2), 3 * 6 * np.array([8, 5]), 3 * 6 * np.array([7, 4])),
-        (mask_key(9, layers=0, heads=1), None, None),
         (attend_self(0), 3 * 6 * np.array([1, 1]), [0, 0]),
         (attend_self(3, layers=[1, 2], heads=0), 2 * np.array([4, 4]), 2 * np.array([3, 3])),
         (add_logit(0, 1.0, layers=0, heads=slice(0, 2)), 2 * LENGTHS, 2 * LENGTHS),
@@ -298,10 +237,6 @@ def test_values_per_dim_of_a_slice_and_of_all_dims(run) -> None:
     ids=lambda value: value.label if isinstance(value, sinkjax.Edit) else "",
 )
 def test_counts_of_cells(run, edits, addressed, changed) -> None:
-    if addressed is None:  # beyond the second prompt's end
-        with pytest.raises(sinkjax.SinkjaxError, match="key position 9 is beyond prompt 1"):
-            run(edits)
-        return
     record = run(edits).record
     np.testing.assert_array_equal(record["cells_addressed"][:, 0], addressed)
     np.testing.assert_array_equal(record["cells_changed"][:, 0], changed)
@@ -325,12 +260,6 @@ def test_counts_of_overlapping_edits(run) -> None:
             assert record["cells_changed"][b, term] == changed
             for layer in layers:
                 visible[layer] = visible[layer] & ~(cells & off)
-
-
-def test_masking_the_last_key_changes_nothing(run) -> None:
-    out = run(mask_key(9, layers=0), lengths=np.array([10, 10]))
-    np.testing.assert_array_equal(out.record["cells_changed"], [[0], [0]])
-    np.testing.assert_array_equal(out.record["cells_addressed"], [[6], [6]])
 
 
 def test_a_traced_mask_that_empties_a_row_is_counted(run) -> None:
@@ -433,16 +362,3 @@ def test_the_stream_between_attention_and_the_mlp(run) -> None:
     record = run(probe=probe).record
     np.testing.assert_allclose(record["resid_mid"][:, 1:], record["resid"][:, :-1] + record["attn_out"][:, 1:], **TIGHT)
     np.testing.assert_allclose(record["resid"], record["resid_mid"] + record["mlp_out"], **TIGHT)
-
-
-def test_a_position_vector_trades_places_with_another(x64) -> None:
-    """Swapped vectors of positions are those of a table with two rows exchanged."""
-    config = BLOCKS["post"]
-    drawn = model("post")
-    table = np.asarray(drawn.params["positions"]).copy()
-    table[[2, 5]] = table[[5, 2]]  # positions 0 and 3 behind the offset of 2
-    swapped = sinkjax.forward(drawn.params, toy_tokens(), config, edit("position_vector", "swap", (0, 3)))
-    want = sinkjax.forward(drawn.params | {"positions": table}, toy_tokens(), config)
-    np.testing.assert_array_equal(swapped.logits, want.logits)
-    vectors = sinkjax.forward(drawn.params, toy_tokens(), config, probe=seen(Site.POSITION_VECTOR)).record["position_vector"]
-    np.testing.assert_array_equal(vectors[1], drawn.params["positions"][2:12])

@@ -61,38 +61,6 @@ def test_compositions_of_grids_are_grids():
     assert len(edits(text)) == 6
 
 
-def test_a_label_renames_one_edit():
-    assert edits("- {mask_key: {key: 0}, label: early}")[0].label == "early"
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("- mask_keys: {key: 0}", r"edits\[0\]: .*'mask_keys' .*'mask_key'"),
-        ("- mask_key: {keys: 0}", "mask_key 'keys' .*'key'"),
-        ("- mask_key: {layers: 0}", "mask_key needs key"),
-        ("- mask_key: 0", "takes arguments by name"),
-        ("- mask_key: {key: -1}", "negative"),
-        ("- mask_key: {key: first}", "first.*number.*slice"),
-        ("- mask_key: {key: {each: '0:'}}", "a slice with an end"),
-        ("- mask_key: {key: {each: []}}", "takes a list"),
-        ("- mask_key: {key: {all: 1}}", "not a mapping of all"),
-        ("- mask_key: {key: {each: '0:999999999'}}", "more than 100000"),
-        ("- {mask_key: {key: 0}, drop_mlp: {position: 0}}", "one constructor"),
-        ("- {}", "one constructor"),
-        ("- mask_key", "written as a constructor"),
-        ("- {mask_key: {key: {each: [0, 1]}}, label: x}", "cannot name 2 edits"),
-        ("- mask_key: {key: 0}\n- mask_key: {key: 0}", "two edits have the label"),
-        ("- compose: {mask_key: {key: 0}}", "compose takes a list"),
-        ("- edit: {site: residual, op: add, value: 1}", "'RESIDUAL' .*'RESID'"),
-        ("[]", "edits is empty"),
-    ],
-)
-def test_a_mistake_is_named(text, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        edits(text)
-
-
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["0:3", "each", ":"])
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["each", "key"]), inner), max_leaves=6
@@ -114,12 +82,5 @@ def test_any_list_is_edits_or_one_sentence(entries):
 
 @pytest.mark.parametrize("value", ["-inf", "-.inf", "-Inf"])
 def test_an_infinity_in_quotes_is_a_number(value):
-    (edit, other) = read_edits(
-        [
-            {"edit": {"site": "logits", "op": "set", "value": value, "keys": 0, "relation": "others"}},
-            {"add_logit": {"key": 0, "value": {"each": [value]}}},
-        ]
-    )
-    assert edit.terms[0].value == other.terms[0].value == float("-inf")
-    with pytest.raises(SinkjaxError, match=r"'infinite' .*-\.inf"):
-        read_edits([{"add_logit": {"key": 0, "value": "infinite"}}])
+    [read] = read_edits([{"add_logit": {"key": 0, "value": {"each": [value]}}}])
+    assert read.terms[0].value == float("-inf")

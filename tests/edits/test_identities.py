@@ -20,25 +20,20 @@ from sinkjax.model.attention_bias import KeyValueBias
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import RMSNorm
-from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
-from sinkjax.model.rotary import LayerRopes, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
+from sinkjax.model.rotary import LayerRopes, Rope, YarnScaling
 
 T, P = 14, 6
 RELATIVE = {
     "none": {"position": NoPosition()},
     "rope": {},
     "rope of some dims": {"position": Rope(10_000.0, dims=4)},
-    "rope, linear": {"position": Rope(10_000.0, LinearScaling(4.0))},
-    "rope, llama3": {"position": Rope(10_000.0, Llama3Scaling(8.0, 1.0, 4.0, 8))},
     "rope, yarn": {"position": Rope(10_000.0, YarnScaling(4.0, 8))},
     "rope of some layers": {"position": LayerRopes((Rope(10_000.0), Rope(500.0)), (0, None, 1))},
     "alibi": {"position": Alibi()},
-    "alibi, powers": {"position": PowerAlibi()},
     "relative bias": {"position": RelativeBias()},
-    "bucket index": {"position": BucketIndex()},
     "window": {"windows": (3, None, 5)},
     "parallel, qk-norm": {"norm_place": "parallel-shared", "qk_norm": RMSNorm(1e-5)},
-    "key bias, no position": {"kv_bias": KeyValueBias(), "position": NoPosition()},
     "sigmoid": {"normaliser": NAMED["sigmoid"]},
 }
 ABSOLUTE = {

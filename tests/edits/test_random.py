@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import sinkjax
 from sinkjax import Capture, Edit, Probe, Site, compose, edit, mask_key
 from sinkjax.edits.edit import resolve
-from tests.edits.cases import CONTINUOUS, at
+from tests.edits.cases import at
 
 FEW = settings(
     max_examples=25,
@@ -44,17 +44,6 @@ def test_masks_commute_and_only_take_away(weights, pair: tuple[Edit, Edit]) -> N
     gone_first, gone_both = (np.nan_to_num(seen) == 0 for seen in (weights(first), both))
     assert (gone_both | ~gone_first).all()
     np.testing.assert_allclose(both[0].sum(axis=-1), 1.0, rtol=1e-12)
-
-
-@FEW
-@given(
-    positions=st.lists(st.integers(1, 6), min_size=len(CONTINUOUS), max_size=len(CONTINUOUS)),
-    strengths=st.lists(st.floats(-2, 2), min_size=len(CONTINUOUS), max_size=len(CONTINUOUS)),
-)
-def test_nothing_reaches_back_before_the_first_position(run, positions: list[int], strengths: list[float]) -> None:
-    edits = compose(*(at(site, p, s) for site, p, s in zip(CONTINUOUS, positions, strengths, strict=True)))
-    plain, edited = run().logits, run(edits).logits
-    np.testing.assert_allclose(edited[:, : min(positions)], plain[:, : min(positions)], rtol=1e-11, atol=1e-12)
 
 
 @FEW

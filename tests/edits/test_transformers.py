@@ -111,16 +111,3 @@ def test_edited_statistics(smollm2, tokens: np.ndarray, plain, name: str) -> Non
     np.testing.assert_allclose(np.asarray(record["nll"])[:, :-1], want["nll"], rtol=1e-3, atol=1e-4)
     if name != "no edit":
         assert np.abs(want["attention_received"] - plain["attention_received"]).max() > 1e-2
-
-
-def test_masking_the_first_key_moves_the_sink(smollm2, tokens: np.ndarray) -> None:
-    """Not a tautology of two implementations: position 0 holds the sink, and without it another key takes over."""
-    edited = compose(), mask_key(0)
-    first, masked = (
-        np.asarray(
-            sinkjax.forward(smollm2.params, tokens, smollm2.config, edits, PROBE, logits=False).record["attention_received"]
-        )
-        for edits in edited
-    )
-    assert (first[..., :32].argmax(axis=-1) == 0).mean() > 0.7
-    assert (masked[..., :32].argmax(axis=-1) == 0).mean() < 0.1

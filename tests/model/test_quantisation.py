@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.quantisation import Quantisation, factors, rotate, rounded
 
 LENGTHS = np.array([5, 3])
@@ -29,12 +28,6 @@ def steps_of(x: np.ndarray, bits: int, axes: tuple[int, ...]) -> np.ndarray:
 def test_numbers_are_rounded_to_the_nearest_of_even_steps(rng, bits: int, axes: tuple[int, ...]) -> None:
     x = rng.standard_normal((6, 7)).astype(np.float32)
     assert np.allclose(rounded(x, bits, axes), steps_of(x, bits, axes), atol=1e-6)
-
-
-def test_zeros_stay_and_the_largest_number_is_kept(rng) -> None:
-    x = np.zeros((3, 4), np.float32)
-    x[0, 1] = -7.25
-    assert np.allclose(rounded(x, 4, (1,)), x, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", AXES)
@@ -96,20 +89,3 @@ def test_a_rotation_spreads_what_is_in_one_dim(rng) -> None:
         np.linalg.norm(Quantisation(activations=8, rotate=on).vectors(x, 8, 1, np.ones((1, 5), bool)) - x) for on in (False, True)
     ]
     assert errors[1] < errors[0] / 2
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"weights": 1}, "weights must be None .*2 to 16, .*, not 1"),
-        ({"weights": "fp4"}, "weights .*nvfp4.*, not 'fp4'"),
-        ({"kv": True}, "kv must be None"),
-        ({"activations": 8.0}, "activations must be None"),
-        ({"scale": "row"}, "scale"),
-        ({"rotate": 1}, "rotate .*True or False"),
-    ],
-    ids=str,
-)
-def test_what_makes_no_sense_is_refused(options: dict, sentence: str) -> None:
-    with pytest.raises(SinkjaxError, match=sentence):
-        Quantisation(**options)

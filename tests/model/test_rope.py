@@ -63,20 +63,6 @@ def test_dynamic_frequencies_belong_to_each_prompt_and_start_beyond_the_original
     np.testing.assert_allclose(scaled[3], (1e4 * 3 ** (8 / 6)) ** (-np.arange(0, 8, 2) / 8), rtol=1e-14)
 
 
-def test_scores_depend_on_the_distance_of_indices_alone(rng: np.random.Generator) -> None:
-    q, k = rng.standard_normal((2, 1, 1, 1, 8))
-    with jax.enable_x64(True):
-        frequencies, factor = rope.frequencies(Rope(100.0), 8, jnp.array([1]), jnp.float64)
-
-        def score(i: int, j: int) -> float:
-            at = lambda x, index: rope.rotate(x, *rope.tables(jnp.array([[index]]), frequencies, factor))  # noqa: E731
-            return float((at(q, i) * at(k, j)).sum())
-
-        assert score(7, 3) == pytest.approx(score(104, 100), rel=1e-12)
-        assert score(7, 3) != pytest.approx(score(3, 7), rel=1e-3)
-        assert score(5, 5) == pytest.approx(float((q * k).sum()), rel=1e-12)
-
-
 def test_pairs_are_half_split(rng: np.random.Generator) -> None:
     x = rng.standard_normal((1, 1, 1, 6)).astype(np.float32)
     quarter_turn = jnp.array([[[0.0, 1.0, 0.0]]])  # the sine of the middle pair (1, 4); the other pairs stay

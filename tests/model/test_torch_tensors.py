@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import as_array, dense
-from tests.checkpoints.files import LLAMA, SIZES, random_weights
+from tests.checkpoints.files import LLAMA, random_weights
 
 NAME = "model.layers.0.self_attn.q_proj.weight"
 READ: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -94,16 +93,6 @@ def test_tokens_and_lengths_may_be_sparse() -> None:
     np.testing.assert_array_equal(sinkjax.forward(model, tokens.to_sparse(), lengths=lengths.to_sparse()).logits, want)
     with pytest.raises(SinkjaxError, match="lengths is on the meta device"):
         sinkjax.forward(model, tokens, lengths=lengths.to("meta"))
-
-
-def test_a_live_model_with_packed_weights_is_one_sentence() -> None:
-    live = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).eval()
-    weight = live.model.layers[0].self_attn.q_proj.weight.detach()
-    for kind in ("quantised", "meta", "complex"):
-        make, message = REFUSED[kind]
-        live.model.layers[0].self_attn.q_proj.weight = torch.nn.Parameter(make(weight), requires_grad=False)
-        with pytest.raises(SinkjaxError, match=message):
-            sinkjax.from_transformers(live)
 
 
 def test_a_dense_tensor_is_not_copied() -> None:

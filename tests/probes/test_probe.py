@@ -151,12 +151,6 @@ def test_median_and_argmax(x: np.ndarray) -> None:
         assert abs_median(x, view).dtype == x.dtype
 
 
-@pytest.mark.parametrize("dims", [576, 577])
-def test_median_of_a_whole_residual_stream(rng: np.random.Generator, dims: int) -> None:
-    x = (rng.standard_normal((3, 8, dims)) * np.exp(3 * rng.standard_normal((3, 8, dims)))).astype(np.float32)
-    np.testing.assert_array_equal(abs_median(jnp.asarray(x), View(jnp.array([8]))), jnp.median(jnp.abs(x), axis=-1))
-
-
 def test_ties_take_the_lowest_dim(run) -> None:
     tie = set_residual(3, [50.0, -50.0, 50.0], dims=[20, 9, 15], layers=1)
     record = run(Probe(resid_argmax=True, resid_max=True), tie).record
@@ -196,11 +190,6 @@ def test_a_probe_changes_no_bit_of_a_long_prompt(tiny_params, tiny_config) -> No
     np.testing.assert_allclose(neutral.logits[0], plain.logits[0], rtol=0, atol=1e-5)
 
 
-def test_statistics_do_not_depend_on_their_company(run, measured) -> None:
-    for name in ("attention_received", "resid_median"):
-        np.testing.assert_array_equal(run(Probe.of(name), mask_key(1, layers=1)).record[name], measured[name])
-
-
 @pytest.mark.parametrize("site", SITES_WITH_VALUES)
 def test_a_capture_holds_the_chosen_layers_positions_and_dims(run, raw, site: Site) -> None:
     layers, positions, dims = (2, 0), (8, 3), (5, 1)
@@ -215,25 +204,12 @@ def test_a_capture_holds_the_chosen_layers_positions_and_dims(run, raw, site: Si
     assert len(out.dims["seen"]) == out["seen"].ndim
 
 
-def test_maps_of_all_layers_are_asked_for_by_true(run) -> None:
-    every, chosen = (run(Probe(attention=layers), mask_key(1, layers=1)).record for layers in (True, (0, 1, 2)))
-    np.testing.assert_array_equal(every["attention"], chosen["attention"])
-    assert every.dims["attention"] == ("prompt", "layer", "head", "query", "key")
-    assert Probe(attention=False) == Probe() != Probe(attention=True)
-
-
 def test_captured_keys_beyond_a_prompt_are_marked(run) -> None:
     """Of prompt 1, with 7 tokens, key 8 does not exist, although it comes second among the captured ones."""
     out = run(Probe(capture=(Capture(Site.WEIGHTS, dims=(2, 8)),))).record["weights"]
     assert not np.isnan(out[1, :, :, :7, 0]).any()
     assert np.isnan(out[1, ..., 1]).all()
     assert not np.isnan(out[0]).any()
-
-
-def test_a_capture_is_taken_after_the_edits_of_its_site(run) -> None:
-    out = run(RAW, set_residual(2, 9.0, layers=1)).record
-    assert (np.asarray(out["resid"])[:, 1, 2] == 9).all()
-    assert (np.asarray(out["resid"])[:, 0, 2] != 9).all()
 
 
 def test_extra_statistics_over_queries_are_joined_and_others_added_up(run, raw) -> None:
@@ -280,54 +256,6 @@ def test_statistics_see_bfloat16_in_float32(tiny_params, tiny_config, tokens) ->
     h = np.asarray(record["resid"].astype(jnp.float32), np.float64)
     np.testing.assert_allclose(record["resid_norm"][:, 1:], np.sqrt((h**2).sum(axis=-1)), rtol=1e-6)
     np.testing.assert_array_equal(record["resid_median"][:, 1:], np.median(np.abs(h), axis=-1).astype(np.float32))
-
-
-def test_a_statistic_that_was_not_asked_for_is_named(run) -> None:
-    record = run(Probe(resid_max=True)).record
-    with pytest.raises(
-        sinkjax.errors.MissingStatistic, match=r"'resid_norm' .*non_finite, resid_max; .*Probe\(resid_norm=True\)"
-    ):
-        record["resid_norm"]
-    assert set(record) == {"non_finite", "resid_max"}
-
-
-REFUSED: dict[str, Callable] = {
-    "statistic 'attention_recieved' .*'attention_received'": lambda: Probe.of("attention_recieved"),
-    "site 'RESIDD' .*'RESID'": lambda: Capture("residd"),
-    "POSITION contains indices": lambda: Capture(Site.POSITION),
-    "layer of resid .*twice": lambda: Capture(Site.RESID, layers=(1, 1)),
-    "layer of resid -1 is negative": lambda: Capture(Site.RESID, layers=-1),
-    "empty position of resid": lambda: Capture(Site.RESID, positions=()),
-    "layer of attention .*int": lambda: Probe(attention="all"),
-    "are both named resid$": lambda: Probe(capture=(Capture(Site.RESID), Capture(Site.RESID, dims=1))),
-    "both named nll": lambda: Probe(capture=(Capture(Site.RESID, name="nll"),)),
-    "capture .*sequence of Capture": lambda: Probe(capture=Capture(Site.RESID)),
-    "extra .*sequence of Statistic": lambda: Probe(extra=[Capture(Site.RESID)]),
-    "dims of x .*prompt, layer": lambda: Statistic("x", Site.QUERY, abs_median, ("prompt", "position")),
-    "at RESID\\), not": lambda: Statistic("x", Site.ATTN_OUT, abs_median, ("prompt", "depth", "position")),
-    "x: fn .*not 3": lambda: Statistic("x", Site.QUERY, 3, ("prompt", "layer", "position")),
-    "depth 0 of RESID": lambda: Statistic("x", Site.EMBED, abs_median, ("prompt", "layer", "position")),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_refusals(message: str) -> None:
-    with pytest.raises(SinkjaxError, match=message):
-        REFUSED[message]()
-
-
-@pytest.mark.parametrize(
-    ("capture", "message"),
-    [
-        (Capture(Site.RESID, layers=3), "resid: layer 3 .* 0 to 2"),
-        (Capture(Site.QUERY, positions=(0, 10)), "queries: position 10 .* 0 to 9"),
-        (Capture(Site.NEURON, dims=48), "neuron: dim 48 .* 0 to 47"),
-        (Capture(Site.WEIGHTS, dims=10), "weights: dim 10 .* 0 to 9"),
-    ],
-)
-def test_captures_that_the_model_or_batch_lacks(run, capture: Capture, message: str) -> None:
-    with pytest.raises(SinkjaxError, match=message):
-        run(Probe(capture=(capture,)))
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,6 @@ def test_it_is_a_pytree_that_keeps_its_dims(record: Record) -> None:
     assert stacked["resid_max"].shape == (3, 2, 4, 5)
 
 
-def test_paths_name_the_statistics(record: Record) -> None:
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(record)]
-    assert paths == ["['nll']", "['resid_max']"]
-
-
 def test_a_missing_statistic_is_an_error_that_says_how_to_get_it(record: Record) -> None:
     with pytest.raises(sinkjax.errors.MissingStatistic, match=r"'resid_min' .*resid_max.*Probe\(resid_min=True\)"):
         record["resid_min"]
@@ -78,14 +73,3 @@ def test_a_sweep_has_one_more_axis_in_front(record: Record) -> None:
     dataset = to_dataset(swept, {"edit": ["none", "mask", "swap"]})
     assert dataset["nll"].dims == ("edit", "prompt", "position")
     assert dataset.sizes["edit"] == 3
-
-
-def test_what_does_not_fit_is_refused(record: Record) -> None:
-    with pytest.raises(SinkjaxError, match=r"3 labels .*2 entries of 'prompt'"):
-        to_dataset(record, {"prompt": [1, 2, 3]})
-    key = Record({"key": np.zeros((2, 5)), "seen": np.zeros((2, 5))}, dict.fromkeys(["key", "seen"], ("prompt", "key")))
-    with pytest.raises(SinkjaxError, match="key is the name of"):
-        to_dataset(key)
-    flat = Record({"nll": np.zeros(5)}, {"nll": ("prompt", "position")})
-    with pytest.raises(SinkjaxError, match=r"nll has 1 .*prompt, position"):
-        to_dataset(flat)

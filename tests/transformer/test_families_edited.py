@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Config, Edit, Probe, SinkjaxError, Site
+from sinkjax import Capture, Config, Edit, Probe, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, lacks
 from sinkjax.model import params
@@ -21,9 +21,6 @@ from sinkjax.model.positions import Learned
 from sinkjax.model.rotary import QueryGrowth, Rope
 from sinkjax.model.xielu import XIELU
 from sinkjax.probes.statistics import expert_load
-from sinkjax.transformer.block import mlp
-from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Tape
 from tests.edits.cases import at
 from tests.edits.test_sites import INJECTED, NEUTRAL
 
@@ -121,38 +118,6 @@ def test_a_sweep_over_layers_gives_what_one_forward_for_each_edit_gives(block: s
             np.testing.assert_allclose(swept[name][number], record[name], rtol=1e-12, atol=1e-12, err_msg=edit.label)
 
 
-def test_a_dropped_mlp_of_a_parallel_block_leaves_attention_as_it_is() -> None:
-    probe = Probe(capture=(Capture(Site.ATTN_OUT), Capture(Site.MLP_OUT), Capture(Site.RESID)))
-    plain, dropped = (run("parallel", edits, probe).record for edits in ((), sinkjax.drop_mlp(POSITION, layers=LAYER)))
-    np.testing.assert_array_equal(dropped["attn_out"][:, LAYER], plain["attn_out"][:, LAYER])
-    lost = np.asarray(plain["resid"][:, LAYER, POSITION] - dropped["resid"][:, LAYER, POSITION])
-    np.testing.assert_allclose(lost, plain["mlp_out"][:, LAYER, POSITION], rtol=1e-12, atol=1e-14)
-
-
-def naive_experts(x: np.ndarray, w: dict, layer: int, active: int) -> np.ndarray:
-    """A mixture of SwiGLUs, token by token: [T, d] to [T, d]."""
-    w = {name: np.asarray(leaf[layer]) for name, leaf in w.items()}
-    out = np.zeros_like(x)
-    for t, row in enumerate(x):
-        logits = row @ w["router"] + w["router_bias"]
-        chosen = np.argsort(-logits)[:active]
-        weights = np.exp(logits[chosen]) / np.exp(logits[chosen]).sum()
-        for e, weight in zip(chosen, weights, strict=True):
-            gate, up = (row @ w[name][e] + w[f"{name}_bias"][e] for name in ("gate", "up"))
-            out[t] += weight * ((gate / (1 + np.exp(-gate)) * up) @ w["down"][e] + w["down_bias"][e])
-    return out
-
-
-def test_experts_give_what_a_loop_over_tokens_gives() -> None:
-    drawn, config = model("experts"), BLOCKS["experts"]
-    plain = drawn.params["layers"]
-    x = np.random.default_rng(3).standard_normal((2, 10, config.width))
-    tape = Tape(ForwardSpec(config=config, probe=Probe(), logits=False), (), LENGTHS, jax.numpy.int32(0))
-    found = mlp(jax.numpy.asarray(x), {name: leaf[1] for name, leaf in plain.items()}, tape)
-    want = np.stack([naive_experts(prompt, plain, 1, config.experts.active) for prompt in x])
-    np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-12)
-
-
 def test_the_load_of_experts_and_the_choice_of_the_first_token() -> None:
     active = BLOCKS["experts"].experts.active
     probe = Probe(capture=(Capture(Site.ROUTER),), extra=(expert_load(active),))
@@ -183,8 +148,3 @@ def test_a_neuron_of_an_expert_has_a_number() -> None:
         edited = run("experts", sinkjax.edit("neuron", "set", 2.0, dims=dims, queries=POSITION, layers=LAYER))
         assert edited.record["cells_changed"][0, 0] == (F if changes else 0)
         assert (np.asarray(edited.logits)[0] != np.asarray(run("experts").logits)[0]).any() == changes
-
-
-def test_a_model_without_experts_has_no_router() -> None:
-    with pytest.raises(SinkjaxError, match=r"ROUTER: .*no experts"):
-        run("post", sinkjax.edit("router", "add", 1.0))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Probe, Site, add_logit, attend_self, compose, edit, mask_key, swap_embeddings
+from sinkjax import Capture, Probe, Site, add_logit, compose, edit, mask_key, swap_embeddings
 from sinkjax.model import params
 from sinkjax.model.rotary import DynamicScaling, Rope
 
@@ -62,26 +62,6 @@ def test_a_prompt_alone_equals_its_row_in_a_padded_batch(tiny_params, tiny_confi
                 np.testing.assert_allclose(row, np.asarray(array)[0], rtol=0, atol=relative * largest, err_msg=name)
 
 
-def test_pad_tokens_change_nothing(tiny_params, tiny_config, tokens) -> None:
-    other = tokens.copy()
-    for b, length in enumerate(LENGTHS):
-        other[b, length:] = (other[b, length:] + 1) % 61
-    first, second = (sinkjax.forward(tiny_params, each, tiny_config, (), EVERYTHING, LENGTHS) for each in (tokens, other))
-    for name, array in first.record.items():
-        np.testing.assert_array_equal(array, second.record[name], err_msg=name)
-    for b, length in enumerate(LENGTHS):
-        np.testing.assert_array_equal(first.logits[b, :length], second.logits[b, :length])
-
-
-def test_a_run_leaves_no_state(tiny_params, tiny_config, tokens) -> None:
-    """Plain, edited, refused, plain again: the first and the last are the same bits."""
-    first = sinkjax.forward(tiny_params, tokens, tiny_config, lengths=LENGTHS).logits
-    sinkjax.forward(tiny_params, tokens, tiny_config, attend_self(3), lengths=LENGTHS)
-    with pytest.raises(sinkjax.SinkjaxError, match="key position 70"):
-        sinkjax.forward(tiny_params, tokens, tiny_config, mask_key(70), lengths=LENGTHS)
-    np.testing.assert_array_equal(sinkjax.forward(tiny_params, tokens, tiny_config, lengths=LENGTHS).logits, first)
-
-
 def test_a_model_without_a_vocabulary_takes_and_gives_vectors(tiny_params, tiny_config, tokens) -> None:
     """Fed with the embedding rows, it computes what the model with a vocabulary computes before the unembedding."""
     config = dataclasses.replace(tiny_config, vocab_size=None)
@@ -92,8 +72,6 @@ def test_a_model_without_a_vocabulary_takes_and_gives_vectors(tiny_params, tiny_
     assert out.logits is None
     np.testing.assert_allclose(out.output @ tiny_params["unembed"], whole.logits, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(out.record["resid_norm"], whole.record["resid_norm"])
-    with pytest.raises(sinkjax.SinkjaxError, match="no vocabulary"):
-        sinkjax.forward(bare, rows, config, probe=Probe(nll=True))
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
@@ -135,29 +113,3 @@ def test_the_program_does_not_grow_with_depth(tiny_config) -> None:
     context = {"context": 512}
     sizes = [len(program(dataclasses.replace(config, **context), "float32", probe)) for config in (tiny_config, deep)]
     assert sizes[0] == sizes[1]
-
-
-def test_memory_grows_with_length_not_with_its_square(tiny_config) -> None:
-    """Twice the positions take at most 2.2 times the scratch memory while no map is asked for."""
-    config = dataclasses.replace(tiny_config, context=4096, heads=6, kv_heads=6)
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
-    probe = Probe.of("attention_received", "resid_max", "resid_norm", "nll")
-
-    def scratch(T: int, probe: Probe) -> int:
-        run = lambda weights: sinkjax.forward(weights, np.zeros((1, T), int), config, mask_key(0), probe, logits=False)  # noqa: E731
-        return jax.jit(run).lower(shapes).compile().memory_analysis().temp_size_in_bytes
-
-    assert scratch(2048, probe) < 2.2 * scratch(1024, probe)
-    assert scratch(2048, Probe(attention=(0,))) > 2048 * 2048 * 4 * config.heads  # the measure sees a map
-
-
-def test_a_model_brings_its_config_along(tiny_params, tiny_config, tokens) -> None:
-    model = sinkjax.Model(tiny_config, tiny_params, None, {"name": "tiny", "dtype": "float32"})
-    of_model = sinkjax.forward(model, tokens, edits=mask_key(1), probe=Probe(nll=True))
-    of_parts = sinkjax.forward(tiny_params, tokens, tiny_config, edits=mask_key(1), probe=Probe(nll=True))
-    np.testing.assert_array_equal(of_model.logits, of_parts.logits)
-    np.testing.assert_array_equal(of_model.record["nll"], of_parts.record["nll"])
-    with pytest.raises(sinkjax.SinkjaxError, match="parameters need their config"):
-        sinkjax.forward(tiny_params, tokens)
-    with pytest.raises(sinkjax.SinkjaxError, match="config only with bare parameters"):
-        sinkjax.forward(model, tokens, dataclasses.replace(tiny_config, context=32))

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Probe, Site
-from sinkjax.errors import SinkjaxError
-from sinkjax.model.normalisers import Sigmoid
+from sinkjax import Probe
 from sinkjax.probes.statistics import sinking_heads
 from sinkjax.transformer import fused
-from sinkjax.transformer.spec import ForwardSpec
 from tests.model.variants import draw
 
 TOKENS, LENGTHS = np.random.default_rng(3).integers(0, 61, (3, 20)), np.array([20, 7, 13])
@@ -73,48 +67,6 @@ def test_gradients(tiny_config) -> None:
             np.testing.assert_allclose(mine, want, rtol=1e-11, atol=1e-12)
 
 
-def test_in_16_bits_weights_are_rounded_before_their_product_and_measured_before_that(tiny_config) -> None:
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), draw(tiny_config))
-    run = lambda how, probe: sinkjax.forward(params, TOKENS, tiny_config, (), probe, LENGTHS, attention_impl=how)  # noqa: E731
-    own, other = (run(how, Probe(attention_received=True)) for how in ("sinkjax", "fused"))
-    first = [np.asarray(out.record["attention_received"][:, 0]) for out in (own, other)]
-    np.testing.assert_allclose(*first, rtol=1e-5, atol=1e-6)  # of the first layer, whose input is the same
-    assert not np.array_equal(own.logits, other.logits)
-    np.testing.assert_allclose(other.logits[0], own.logits[0], atol=0.1 * float(np.abs(own.logits[0]).max()))
-
-
-def test_nothing_of_the_size_of_a_map_is_held(tiny_config) -> None:
-    """Twice the positions take at most 2.3 times the temporaries."""
-
-    def temporaries(T: int) -> int:
-        config = dataclasses.replace(tiny_config, layers=1, context=T)
-        spec = ForwardSpec(config=config, probe=Probe(attention_received=True), logits=False, attention_impl="fused")
-        arguments = (draw(config), jnp.zeros((1, T), jnp.int32), jnp.array([T]), ())
-        compiled = sinkjax.transformer.forward.run.lower(*arguments, spec=spec).compile()
-        return int(compiled.memory_analysis().temp_size_in_bytes)
-
-    assert temporaries(4096) < 2.3 * temporaries(2048)
-
-
-@pytest.mark.parametrize(
-    ("fields", "arguments", "what"),
-    [
-        ({}, {"edits": sinkjax.edit("weights", "scale", 0.5, keys=0)}, "edits at WEIGHTS"),
-        ({}, {"probe": Probe(row_entropy=True)}, "the measurement of row_entropy"),
-        ({}, {"probe": Probe(query_key_cosine=True, attention=True)}, "the measurement of query_key_cosine, attention"),
-        ({}, {"probe": Probe(capture=(Capture(Site.LOGITS),))}, "the measurement of logits"),
-        ({"normaliser": Sigmoid()}, {}, r"the normaliser Sigmoid\(shift=0.0\)"),
-        ({"windows": (4, None, None)}, {}, "windows"),
-        ({"prefix": 2}, {}, "a prefix"),
-    ],
-    ids=str,
-)
-def test_what_a_fused_operator_cannot_do_is_refused(fields, arguments, what, tiny_config, tiny_params):
-    config = dataclasses.replace(tiny_config, **fields)
-    with pytest.raises(SinkjaxError, match=f'"fused" does not support {what}; '):
-        sinkjax.forward(tiny_params, np.ones((1, 8), int), config, attention_impl="fused", **{"probe": Probe(), **arguments})
-
-
 def test_cudnn_is_for_16_bits_on_a_gpu_alone(monkeypatch) -> None:
     q, k, v = (jnp.ones((1, 8, heads, 16), jnp.bfloat16) for heads in (4, 2, 2))
     assert fused.by_cudnn(q, k, v, 0.25) is None
@@ -124,15 +76,3 @@ def test_cudnn_is_for_16_bits_on_a_gpu_alone(monkeypatch) -> None:
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, k, v, **how: called.update(how) or q)
     fused.by_cudnn(q, k, v, 0.25)
     assert called == {"scale": 0.25, "is_causal": True, "implementation": "cudnn"}
-
-
-@pytest.mark.parametrize(
-    ("capability", "taken"), [("8.0", (8, 64, 128)), ("9.0", (8, 64, 128, 256)), ("12.1", (8, 64, 128, 256))]
-)
-def test_head_widths_that_cudnn_refuses_take_the_blocks(monkeypatch, capability: str, taken: tuple[int, ...]) -> None:
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [types.SimpleNamespace(compute_capability=capability)])
-    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, k, v, **how: q)
-    widths = (4, 8, 20, 64, 100, 128, 256, 264)
-    heads = {D: jnp.ones((1, 2, 1, D), jnp.bfloat16) for D in widths}
-    assert tuple(D for D, x in heads.items() if fused.by_cudnn(x, x, x, 1.0) is not None) == taken

@@ -33,20 +33,13 @@ def by(platform: str, **hardware: Any) -> dict[str, Any]:
     [
         ({}, "pallas", "fused"),
         (by("h100"), "pallas", "fused"),
-        (by("a100-80"), "pallas", "fused"),
         (by("l4"), "sinkjax", "fused"),  # too little shared memory for the tiles of the kernels
         (by("cpu"), "sinkjax", "sinkjax"),
         (by("tpu"), "sinkjax", "sinkjax"),
-        (by("tpu-v5e"), "sinkjax", "sinkjax"),
-        (by("h200", devices=8), "pallas", "fused"),
         (by("h200", shards=2), "sinkjax", "sinkjax"),
         ({"T": LONG - 1}, "sinkjax", "sinkjax"),
-        ({"T": 32_768}, "pallas", "fused"),
-        ({"dtype": "float16"}, "pallas", "fused"),
         ({"dtype": "float32"}, "sinkjax", "sinkjax"),
-        ({"dtype": "float64"}, "sinkjax", "sinkjax"),
         ({"probe": Probe(row_entropy=True)}, "sinkjax", "sinkjax"),
-        ({"probe": Probe(attention=(0,))}, "sinkjax", "sinkjax"),
         ({"edits": [MASK, ()]}, "pallas", "sinkjax"),
         ({"edits": [VALUES]}, "pallas", "sinkjax"),
         ({"edits": [MASK, WEIGHTS]}, "sinkjax", "sinkjax"),  # one for all edits
@@ -69,15 +62,6 @@ def test_the_rule(given: dict[str, Any], without: str, with_derivative: str, tin
     assert chosen("auto", config, edits, **request, derivative="any") == "sinkjax"
     for name in {without, with_derivative}:  # what it takes is never refused
         assert chosen(name, config, edits, **request) == name
-
-
-def test_a_name_is_taken_or_refused(tiny_config: Config) -> None:
-    request = (tiny_config, [resolve(WEIGHTS, tiny_config, [16], 16)], RECEIVED, 16, "float32", Hardware(platform="cpu"))
-    assert chosen("sinkjax", *request) == "sinkjax"
-    with pytest.raises(SinkjaxError, match=r"pallas.*edits at WEIGHTS"):
-        chosen("pallas", *request)
-    with pytest.raises(SinkjaxError, match=r"attention_impl 'flash'.*auto"):
-        chosen("flash", *request)
 
 
 @pytest.fixture

@@ -70,23 +70,3 @@ def test_equal_to_transformers_without_its_float32_casts(case: Case) -> None:
 
 def test_equal_to_transformers_as_it_is(case: Case) -> None:
     assert_same(case, atol=5e-6)
-
-
-def test_the_reference_without_casts_is_another_computation(tmp_path: Path) -> None:
-    kind = reference.kinds()[0]
-    reference.write_model(kind, tmp_path)
-    tokens = np.arange(24)[None]
-    as_it_is = reference.observe(reference.read_model(tmp_path), tokens)["logits"]
-    with reference.without_float32_casts():
-        exact = reference.observe(reference.read_model(tmp_path), tokens)["logits"]
-    assert 1e-9 < np.abs(as_it_is - exact).max() < 5e-6
-
-
-def test_the_sample_has_every_kind_with_every_other() -> None:
-    kinds = reference.kinds()
-    for rope in reference.ROPES:
-        assert {kind.family for kind in kinds if kind.rope == rope} == set(reference.AXES["family"])
-        assert {kind.heads for kind in kinds if kind.rope == rope} == set(reference.AXES["heads"])
-        assert {kind.spelling for kind in kinds if kind.rope == rope} == set(reference.AXES["spelling"])
-    assert {kind.biases for kind in kinds if kind.family == "llama"} == set(reference.CYCLED["biases"])
-    assert {kind.activation for kind in kinds} == set(reference.CYCLED["activation"])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import jax
 import numpy as np
@@ -15,14 +13,11 @@ import pytest
 import sinkjax
 from sinkjax import Config, Probe, SinkjaxError, SinkPrefix
 from sinkjax.checkpoints.model import Model
-from sinkjax.explain.scan import packaged
-from sinkjax.model import fingerprint as fingerprints_of
 from sinkjax.model import positions
 from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import NoPosition, RMSNorm
-from sinkjax.model.fingerprint import fingerprint
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.rotary import DynamicScaling, Rope
+from sinkjax.model.rotary import Rope
 from tests.model.variants import draw
 from tests.sweeps.cases import model_of
 from tests.transformer.pasts import FRONT, TEXT, compare, in_front
@@ -111,15 +106,6 @@ def test_pallas_agrees(changes: dict) -> None:
         np.testing.assert_allclose(runs[0].record[name], runs[1].record[name], rtol=0, atol=1e-5, err_msg=name)
 
 
-def test_kernels_that_cannot_read_it_are_refused() -> None:
-    prefix = sinkjax.sink_prefix(model(), 7)
-    with pytest.raises(SinkjaxError, match=r'"fused" .*a past'):
-        sinkjax.forward(model(), TEXT, past=prefix, attention_impl="fused")
-    sink = model(normaliser=NAMED["sink-logit"])
-    with pytest.raises(SinkjaxError, match=r'"pallas" .*a past with'):
-        sinkjax.forward(sink, TEXT, past=sinkjax.sink_prefix(sink, 7), attention_impl="pallas")
-
-
 def test_gradients_reach_the_parameters_and_the_prefix() -> None:
     small = model()
     prefix = sinkjax.sink_prefix(small, 7)
@@ -135,12 +121,9 @@ def test_gradients_reach_the_parameters_and_the_prefix() -> None:
 
     for one, other in zip(*(jax.tree.leaves(jax.grad(f)(small.params)) for f in (recomputed, whole)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
-    of_prefix = jax.grad(loss, argnums=1)(small.params, prefix)
-    step = 1e-6
-    for name in ("keys", "values"):
-        array = getattr(prefix, name)
-        moved = [loss(small.params, prefix.replace(**{name: array.at[1, 0, 0, 2].add(sign * step)})) for sign in (1, -1)]
-        np.testing.assert_allclose(getattr(of_prefix, name)[1, 0, 0, 2], (moved[0] - moved[1]) / (2 * step), rtol=1e-5)
+    slopes = jax.grad(loss, argnums=1)(small.params, prefix)
+    up, down = (loss(small.params, prefix.replace(keys=prefix.keys.at[1, 0, 0, 2].add(step))) for step in (1e-6, -1e-6))
+    np.testing.assert_allclose(slopes.keys[1, 0, 0, 2], (up - down) / 2e-6, rtol=1e-5)
 
 
 def test_generate_with_it_and_its_token_in_front() -> None:
@@ -148,8 +131,6 @@ def test_generate_with_it_and_its_token_in_front() -> None:
     prefix = sinkjax.sink_prefix(small, FRONT)
     found = sinkjax.generate(small, prompt, sinkjax.add_logit(0, 2.0), 8, past=prefix)
     assert found == sinkjax.generate(small, [*FRONT, *prompt], sinkjax.add_logit(2, 2.0), 8)
-    with pytest.raises(SinkjaxError, match=r"past of 2 and 23 .* 24"):
-        sinkjax.generate(small, prompt, max_new_tokens=18, past=prefix)
 
 
 @pytest.mark.parametrize("changes", [{}, {"windows": (4, None, 6)}], ids=str)
@@ -164,25 +145,16 @@ def test_evaluate_with_it_and_its_token_in_front(changes: dict) -> None:
 
 
 def test_a_bos_in_it_is_not_added_to_the_text_again() -> None:
-    model = sinkjax.load("mini-softmax")
-    bos, text = model.tokenizer.bos, "They sent for Ness at half past two."
-    ids = model.tokenizer.encode(text)
-    for front in ((bos,), (5, bos)):
-        past = sinkjax.sink_prefix(model, front)
-        want = sinkjax.evaluate(model, np.array([ids]), past=past)
-        for same in ({}, {"bos": "none"}):
-            np.testing.assert_array_equal(sinkjax.evaluate(model, text, past=past, **same).nll, want.nll)
-        made = model.tokenizer.decode(ids + sinkjax.generate(model, ids, (), 3, past=past))
-        assert text + sinkjax.generate(model, text, max_new_tokens=3, past=past) == made
-        for call in (sinkjax.evaluate, sinkjax.generate):
-            for asked in ("model", bos):
-                with pytest.raises(sinkjax.SinkjaxError, match=f"past already has the BOS token {bos}"):
-                    call(model, text, past=past, bos=asked)
-            for how in ("auto", "none"):
-                with pytest.raises(sinkjax.SinkjaxError, match="begins with the BOS token"):
-                    call(model, model.tokenizer.tokens([bos])[0] + text, past=past, bos=how)
-    other = sinkjax.sink_prefix(model, 5)
-    assert sinkjax.evaluate(model, text, past=other).tokens == len(ids)  # with a BOS, as without a past
+    model, text = sinkjax.load("mini-softmax"), "They sent for Ness at half past two."
+    bos, ids = model.tokenizer.bos, model.tokenizer.encode(text)
+    past = sinkjax.sink_prefix(model, (5, bos))
+    want = sinkjax.evaluate(model, np.array([ids]), past=past)
+    np.testing.assert_array_equal(sinkjax.evaluate(model, text, past=past).nll, want.nll)
+    made = model.tokenizer.decode(ids + sinkjax.generate(model, ids, (), 3, past=past))
+    assert text + sinkjax.generate(model, text, max_new_tokens=3, past=past) == made
+    for call in (sinkjax.evaluate, sinkjax.generate):
+        with pytest.raises(SinkjaxError, match=f"past already has the BOS token {bos}"):
+            call(model, text, past=past, bos="model")
 
 
 def test_it_is_not_rounded_but_the_text_is() -> None:
@@ -214,62 +186,6 @@ def test_a_sweep_shares_its_blocks_with_it(tmp_path: Path) -> None:
             sinkjax.sweep(small, TEXT, edits, probe, lengths, out=tmp_path / "a.zarr", past=other, progress=False)
 
 
-def test_models_that_would_read_it_differently_are_refused() -> None:
-    with pytest.raises(SinkjaxError, match="the first 3 positions"):
-        sinkjax.sink_prefix(model(prefix=3), 7)
-    growing = model(position=Rope(100.0, DynamicScaling(2.0, 8)))
-    compare(growing, (7,))
-    with pytest.raises(SinkjaxError, match="rotary frequencies change"):
-        sinkjax.forward(growing, TEXT, past=sinkjax.sink_prefix(growing, FRONT))
-    with pytest.raises(SinkjaxError, match="no vocabulary"):
-        sinkjax.sink_prefix(model(vocab_size=None), 7)
-    with pytest.raises(SinkjaxError, match="token 41"):
-        sinkjax.sink_prefix(model(), 41)
-    with pytest.raises(SinkjaxError, match=r"keys of past have shape \(3, 1, 2, 6\)"):
-        sinkjax.forward(model(layers=2), TEXT, past=sinkjax.sink_prefix(model(), 7))
-    with pytest.raises(SinkjaxError, match=r"past must come from sinkjax.sink_prefix"):
-        sinkjax.forward(model(), TEXT, past=np.zeros(3))
-    with pytest.raises(SinkjaxError, match=r"past of 1 and 24 positions"):
-        sinkjax.forward(model(), np.zeros((1, 24), int), past=sinkjax.sink_prefix(model(), 7))
-
-
-def test_without_a_token_the_scan_must_find_a_sink() -> None:
-    sinking = sinkjax.load("mini-softmax")  # on its BOS, which its own tokenizer does not add
-    (token,) = sinkjax.sink_prefix(sinking).tokens
-    text, lengths = packaged(sinking, "model")
-    scores = sinkjax.scan(sinking, [token, sinking.tokenizer.bos], text, lengths)["score"].mean("sink").values
-    assert scores[0] >= scores[1]
-    with pytest.raises(SinkjaxError, match="no head"):
-        sinkjax.sink_prefix(sinkjax.load("mini-sigmoid"))
-    with pytest.raises(SinkjaxError, match="tokenizer"):
-        sinkjax.sink_prefix(model())
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    prefix = sinkjax.sink_prefix(model(), FRONT)
-    path = tmp_path / "prefix.safetensors"
-    prefix.save(path)
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(path)
-    about = {"tokens": "[7, 3]", "dims": "[]"}
-    for tensors, metadata in (
-        (arrays, {}),
-        (arrays, about | {"tokens": "[7]"}),
-        (arrays, about | {"dims": "[0, 0, 1, 2, 3, 4]"}),
-        ({name: array for name, array in arrays.items() if name != "keys.1"}, about),
-        ({**arrays, "keys.0": arrays["keys.0"][:, :1]}, about),
-    ):
-        save_file(tensors, path, metadata)
-        with pytest.raises(SinkjaxError, match="is not a sink prefix"):
-            sinkjax.load_prefix(path)
-    save_file(arrays, path, about)
-    with pytest.raises(SinkjaxError, match=r"no checksum and names no model .*sink_prefix\(model, \[7, 3\]\)"):
-        sinkjax.load_prefix(path)
-    with pytest.raises(SinkjaxError):
-        sinkjax.load_prefix(tmp_path / "none.safetensors")
-
-
 def test_a_flipped_bit_anywhere_in_its_file_is_refused(tmp_path: Path) -> None:
     prefix, path = sinkjax.sink_prefix(model(), FRONT), tmp_path / "prefix.safetensors"
     prefix.save(path)
@@ -281,15 +197,6 @@ def test_a_flipped_bit_anywhere_in_its_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(raw[:place] + bytes([raw[place] ^ 1 << place % 8]) + raw[place + 1 :])
         with pytest.raises(SinkjaxError):
             sinkjax.load_prefix(path)
-
-
-def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    prefix = sinkjax.sink_prefix(model(), 7)
-    broken = prefix.replace(values=prefix.values.at[0, 0, 0, 0].set(np.nan))
-    with pytest.raises(SinkjaxError, match="values of past have NaN"):
-        broken.save(tmp_path / "prefix.safetensors")
-    with pytest.raises(SinkjaxError, match="values of past have NaN"):
-        sinkjax.forward(model(), TEXT, past=broken)
 
 
 USES = {
@@ -318,16 +225,3 @@ def test_the_prefix_of_another_model_of_the_same_shape_is_refused(use: str, tmp_
 
 def _with(**changes: Any) -> Config:
     return dataclasses.replace(BASE, **changes)
-
-
-def test_one_model_is_hashed_once() -> None:
-    small = model()
-    first = fingerprint(small.params)
-    with mock.patch.object(fingerprints_of, "fingerprints", side_effect=AssertionError("hashed again")):
-        assert fingerprint(dict(small.params)) == first
-        with pytest.raises(AssertionError, match="hashed again"):
-            fingerprint({**small.params, "embed": small.params["embed"] + 0})
-    before = len(fingerprints_of.KNOWN)
-    del small
-    gc.collect()
-    assert len(fingerprints_of.KNOWN) < before

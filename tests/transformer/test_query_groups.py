@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -38,15 +39,9 @@ def hidden_queries(scores: jax.Array, view: PairView) -> jax.Array:
 
 LAST_KEYS = Statistic("last_keys", Site.WEIGHTS, last_keys, ("prompt", "layer", "head"))
 HIDDEN = Statistic("hidden", Site.LOGITS, hidden_queries, ("prompt", "layer", "head", "key"))
-EVERYTHING = Probe(
-    attention_received=True,
-    attention_share=True,
-    attention_received_bias=True,
-    attention_share_bias=True,
-    row_entropy=True,
-    query_key_cosine=True,
-    resid_norm=True,
-    nll=True,
+SUMS = ("attention_received", "attention_share", "attention_received_bias", "attention_share_bias")
+EVERYTHING = dataclasses.replace(
+    Probe.of(*SUMS, "row_entropy", "query_key_cosine", "resid_norm", "nll"),
     attention=True,
     capture=(
         Capture(Site.LOGITS, layers=(1,), positions=(0, 7, 8, 42), dims=(41, 0, 9), name="some"),
@@ -149,9 +144,3 @@ def test_the_groups_cover_all_queries() -> None:
         pairs = sum((end - begin) * end for begin, end in groups)
         assert pairs <= length**2 * (0.5 + 0.6 / len(groups))
     assert len(attention.query_groups(131_072)) == 16
-
-
-def test_an_accelerator_compiles_few_groups(monkeypatch) -> None:
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert attention.query_groups(511) == [(0, 511)]
-    assert [len(attention.query_groups(length)) for length in (512, 1024, 131_072)] == [2, 4, 4]

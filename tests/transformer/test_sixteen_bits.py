@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -35,19 +35,9 @@ PRODUCT = re.compile(
 )
 SHAPES = (4, 2048)  # prompts and positions
 WIDE = Config(
-    layers=2,
-    width=2048,
-    heads=16,
-    kv_heads=8,
-    head_dim=128,
-    mlp_width=4096,
-    vocab_size=32_000,
-    context=2048,
-    norm=RMSNorm(1e-5),
-    position=Rope(10_000.0),
-    activation="silu",
-    tied=False,
-)
+    layers=2, width=2048, heads=16, kv_heads=8, head_dim=128, mlp_width=4096, vocab_size=32_000, context=2048,
+    norm=RMSNorm(1e-5), position=Rope(10_000.0), activation="silu", tied=False,
+)  # fmt: skip
 MODELS = {
     "llama": WIDE,
     "tied": dataclasses.replace(WIDE, tied=True),
@@ -118,30 +108,3 @@ def test_forward(model: str, how: str) -> None:
     found, count = wide_products(*request_of(model, how))
     assert found == []
     assert count > 10
-
-
-@pytest.mark.parametrize("model", SUPPORTED["pallas"])
-def test_tiles_of_the_kernels(model: str) -> None:
-    """Their products are small, so they are looked at one by one."""
-    function, *shapes = request_of(model, "pallas")
-    products = [*in_kernels(jax.jit(function).trace(*shapes).jaxpr.jaxpr)]
-    assert len(products) == 3  # scores and outputs; scores again, for the attention that a key receives
-    assert {str(one.aval.dtype) for product in products for one in product.invars} == {"bfloat16"}
-    assert {str(product.outvars[0].aval.dtype) for product in products} == {"float32"}
-
-
-def in_kernels(program: Any, inside: bool = False) -> Iterator[Any]:
-    """The products in the kernels of a program."""
-    for equation in program.eqns:
-        if inside and equation.primitive.name == "dot_general":
-            yield equation
-        for part in jax.tree.leaves([*equation.params.values()], is_leaf=lambda one: hasattr(one, "eqns")):
-            part = getattr(part, "jaxpr", part)
-            if hasattr(part, "eqns"):
-                yield from in_kernels(part, inside or equation.primitive.name == "pallas_call")
-
-
-def test_float16_too() -> None:
-    spec = ForwardSpec(config=WIDE, probe=Probe(), logits=True)
-    tokens, lengths = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in (SHAPES, SHAPES[:1]))
-    assert wide_products(partial(run, edits=(), spec=spec), abstract(WIDE, "float16"), tokens, lengths)[0] == []

@@ -5,20 +5,33 @@ A naive loop in numpy is the oracle.
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Probe, SinkjaxError, Site
-from sinkjax.model import params
-from sinkjax.model.config import NoPosition, RMSNorm
+from sinkjax import Probe
+from sinkjax.model.config import RMSNorm
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ReLU, Softmax
 from tests.model.variants import bare, draw, naive
+
+ONE = {"layers": 1, "residual": False}
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(3).standard_normal((2, 9, 7))
 
 
 @pytest.mark.parametrize(
@@ -60,63 +73,10 @@ def test_unrolled_blocks_give_the_numbers_of_the_loop() -> None:
             np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_absent_has_no_parameters(tiny_config) -> None:
-    assert set(params.abstract(bare())) == {"layers"}
-    assert set(params.abstract(bare())["layers"]) == {"q", "k", "v", "o"}
-    whole = set(params.abstract(tiny_config)["layers"])
-    no_norm = params.abstract(dataclasses.replace(tiny_config, norm=None))
-    assert set(no_norm["layers"]) == whole - {"attn_norm", "mlp_norm"}
-    assert "final_norm" not in no_norm
-    no_mlp = params.abstract(dataclasses.replace(tiny_config, mlp_width=None))
-    assert set(no_mlp["layers"]) == whole - {"mlp_norm", "gate", "up", "down"}
-    gated = params.init(bare(gate=HeadGate(), normaliser=NAMED["sink-logit"]), seed=0, std=0.02)["layers"]
-    assert gated["head_gate"].shape == (2, 7, 2)
-    assert gated["normaliser"]["sink"].shape == (2, 2)
-    assert not gated["normaliser"]["sink"].any()
-    assert float(gated["head_gate"].std()) == pytest.approx(0.02, rel=0.5)
-
-
-def test_each_part_of_a_llama_can_be_left_out_alone(tiny_params, tiny_config) -> None:
-    """The norm by gains that do nothing to vectors of unit size, the MLP and the rotation by what makes them nothing."""
-    tokens = np.arange(20).reshape(2, 10)
-    layers = {name: leaf for name, leaf in tiny_params["layers"].items() if name not in ("mlp_norm", "gate", "up", "down")}
-    without = dataclasses.replace(tiny_config, mlp_width=None)
-    silent = tiny_params | {"layers": tiny_params["layers"] | {"down": 0 * tiny_params["layers"]["down"]}}
-    np.testing.assert_array_equal(
-        sinkjax.forward(tiny_params | {"layers": layers}, tokens, without).logits,
-        sinkjax.forward(silent, tokens, tiny_config).logits,
-    )
-    nowhere = dataclasses.replace(tiny_config, position=NoPosition())
-    still = sinkjax.set_positions(query=0, key=0)
-    np.testing.assert_allclose(
-        sinkjax.forward(tiny_params, tokens, nowhere).logits,
-        sinkjax.forward(tiny_params, tokens, tiny_config, still).logits,
-        rtol=1e-5,
-        atol=1e-5,
-    )
-    plain = {name: leaf for name, leaf in tiny_params["layers"].items() if "norm" not in name}
-    out = sinkjax.forward(
-        {"layers": plain, "embed": tiny_params["embed"], "unembed": tiny_params["unembed"]},
-        tokens,
-        dataclasses.replace(tiny_config, norm=None),
-        probe=Probe(capture=(Capture(Site.RESID, layers=(2,)),)),
-    )
-    last = out.record["resid"][:, 0]
-    np.testing.assert_allclose(out.logits, np.asarray(last) @ np.asarray(tiny_params["unembed"]), rtol=1e-5, atol=1e-5)
-
-
 def test_stored_results_of_earlier_versions_know_their_model_and_probe(tiny_config) -> None:
     """What identifies a store is unchanged for what could be stated before, and tells variants apart."""
-    before = {
-        "layers": 3,
-        "width": 32,
-        "heads": 6,
-        "kv_heads": 2,
-        "head_dim": 8,
-        "mlp_width": 48,
-        "vocab_size": 61,
-        "context": 64,
-    }
+    before: dict = {"layers": 3, "width": 32, "heads": 6, "kv_heads": 2, "head_dim": 8}
+    before |= {"mlp_width": 48, "vocab_size": 61, "context": 64}
     before |= {"norm": {"eps": 1e-5}, "position": {"theta": 10_000.0, "scaling": None}, "activation": "silu", "tied": False}
     before |= {"qkv_bias": False, "out_bias": False, "mlp_bias": False, "windows": None}
     assert json.dumps(tiny_config.identity()) == json.dumps(before)
@@ -125,32 +85,46 @@ def test_stored_results_of_earlier_versions_know_their_model_and_probe(tiny_conf
     shown = ", ".join(f"{name}={name == 'nll'}" for name in flags)
     assert repr(Probe(nll=True)) == f"Probe({shown}, attention=(), capture=(), extra=())"
     assert repr(Probe(attention_received_bias=True)) != repr(Probe())
-    variants = [bare(normaliser=entry) for entry in NAMED.values()] + [
-        bare(gate=HeadGate()),
-        bare(residual=False),
-        bare(norm=RMSNorm(0)),
-    ]
+    variants = [bare(normaliser=entry) for entry in NAMED.values()]
+    variants += [bare(gate=HeadGate()), bare(residual=False), bare(norm=RMSNorm(0))]
     known = {json.dumps(config.identity()) for config in variants}
     assert len(known) == len(variants)
     assert "normaliser" not in bare(normaliser=Softmax()).identity()
 
 
-IMPOSSIBLE = {
-    "normaliser .*sinkjax.model.normalisers, not 'softmax'": {"normaliser": "softmax"},
-    "score_scale .*positive, .*not 0": {"score_scale": 0},
-    "mlp_bias .*mlp_width is None": {"mlp_bias": True},
-    "mlp_width .*at least 1, not 0": {"mlp_width": 0},
-    "2 query heads .* 3 key-value": {"kv_heads": 3},
-}
+@pytest.mark.parametrize(
+    "changes",
+    [{**ONE, "gate": HeadGate()}, {**ONE, "normaliser": ReLU("index"), "gate": HeadGate()}, {"normaliser": NAMED["sink-logit"]}],
+    ids=str,
+)
+@pytest.mark.usefixtures("x64")
+def test_gradients_are_those_of_differences_of_the_loop(x, changes: dict) -> None:
+    """Of every leaf, the gate's and the sink's too, along a random direction."""
+    config = bare(**changes)
+    leaves, tree = jax.tree.flatten(draw(config))
+    loss = jax.jit(lambda w: jnp.square(sinkjax.forward(w, x[:1], config, probe=Probe()).output).mean())
+    slopes = jax.tree.leaves(jax.grad(loss)(jax.tree.unflatten(tree, leaves)))
+    noise = np.random.default_rng(5)
+    for number, leaf in enumerate(leaves):
+        way = noise.standard_normal(leaf.shape)
+        moved = ([*leaves[:number], leaf + step * way, *leaves[number + 1 :]] for step in (1e-5, -1e-5))
+        up, down = (np.square(naive(jax.tree.unflatten(tree, entry), x[0], config)).mean() for entry in moved)
+        assert float((slopes[number] * way).sum()) == pytest.approx((up - down) / 2e-5, rel=1e-5)
 
 
-@pytest.mark.parametrize("message", IMPOSSIBLE)
-def test_impossible_variants(message: str) -> None:
-    with pytest.raises(SinkjaxError, match=message):
-        bare(**IMPOSSIBLE[message])
-
-
-def test_what_a_model_lacks_is_said(tiny_config) -> None:
-    with pytest.raises(SinkjaxError, match=r"^this model has no MLP$"):
-        bare().neurons  # noqa: B018 - it raises
-    assert tiny_config.neurons
+@pytest.mark.parametrize(("name", "T"), [("softmax", 9), ("sink-logit", 9), ("sink-logit", 300), ("off-by-one", 9)])
+@pytest.mark.usefixtures("x64")
+def test_what_goes_to_no_key_is_measured_apart(x, name: str, T: int) -> None:
+    """Over the queries of each prompt, in one block of queries or two, whatever an edit does to the weights afterwards."""
+    changes = {**ONE, "normaliser": NAMED[name], "context": 300}
+    tokens = np.concatenate([x, np.random.default_rng(4).standard_normal((2, T - 9, 7))], axis=1)
+    lengths = [T, 6]
+    config = bare(**changes)
+    probe, halve = Probe(attention_received_bias=True, row_entropy=True), sinkjax.edit("weights", "scale", 0.5)
+    maps = np.asarray(sinkjax.forward(draw(config), tokens, config, (), Probe(attention=(0,)), lengths).record["attention"])[:, 0]
+    for edits in ((), halve):
+        found = sinkjax.forward(draw(config), tokens, config, edits, probe, lengths).record
+        assert found.dims["attention_received_bias"] == ("prompt", "layer", "head")
+        for prompt, length in enumerate(lengths):
+            want = 1 - maps[prompt, :, :length, :length].sum(axis=-1).mean(axis=-1) if name in ("sink-logit", "off-by-one") else 0
+            np.testing.assert_allclose(found["attention_received_bias"][prompt, 0], want, rtol=1e-9, atol=1e-12)
