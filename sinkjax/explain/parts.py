@@ -23,8 +23,10 @@ from sinkjax.model.heads import gated_outputs, normed_outputs
 from sinkjax.model.params import Params
 from sinkjax.model.positions import AddedPosition
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.transformer.block import add_to_residual, as_added, block, rotary, windows
+from sinkjax.transformer.block import add_to_residual, as_added, block
 from sinkjax.transformer.embed import embed
+from sinkjax.transformer.layers import windows
+from sinkjax.transformer.rotation import rotary
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape

@@ -28,9 +28,11 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import Statistic, View, abs_max, unit
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.settings import fixed_settings
-from sinkjax.transformer.block import block, over_blocks, rotary, windows
+from sinkjax.transformer.block import block
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.layers import over_blocks, windows
+from sinkjax.transformer.rotation import rotary
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape

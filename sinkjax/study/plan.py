@@ -21,8 +21,8 @@ from sinkjax.sweeps.plan import TOKENS_PER_CALL, Plan
 from sinkjax.tasks import registry
 from sinkjax.train.runs import table
 from sinkjax.train.state import training_bytes
-from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.cost import block_flops
+from sinkjax.transformer.layers import block_step, empty_slots
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import data_axes
-from sinkjax.transformer.block import block_step, empty_slots, over_blocks
 from sinkjax.transformer.embed import embed
+from sinkjax.transformer.layers import block_step, empty_slots, over_blocks
 from sinkjax.transformer.output import Trace, complete
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec

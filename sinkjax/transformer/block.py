@@ -1,4 +1,4 @@
-"""One block of a transformer, and the body of the scan over all of them.
+"""One block of a transformer: attention, the MLP, and the norms around them.
 
 The config's layout specifies where the norms are, and whether the MLP reads the block's input or attention's result
 (sinkjax/model/config.py).
@@ -13,23 +13,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits import apply
-from sinkjax.edits.site import BEFORE_BLOCKS, Site
-from sinkjax.edits.term import Edits
-from sinkjax.model import experts, rope
+from sinkjax.edits.site import Site
+from sinkjax.model import experts
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
 from sinkjax.model.norms import normed_heads, normed_late
-from sinkjax.model.ops import add_bias, bits_in_place, project, whole_matrix
+from sinkjax.model.ops import add_bias, project, whole_matrix
 from sinkjax.model.params import Params
-from sinkjax.model.rotary import LayerRopes
 from sinkjax.model.xielu import XIELU
-from sinkjax.probes.measure import finish
-from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import attend_evicting
 from sinkjax.transformer.implementations import implementation
-from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Input, Tape
 
 ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -48,7 +42,7 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
     """Apply one block to the residual stream h [B, T, d]; return the new stream and the number of rows that see no key, [B].
 
     w: the block's parameters. window: int, the number of most recent keys that a query sees, or None. rotate: made by `rotary`,
-    or by `rotary_by_index` under a cache policy.
+    or by `rotary_by_index` under a cache policy (rotation.py).
     """
     config, layout = tape.spec.config, tape.spec.config.layout
     out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
@@ -137,141 +131,6 @@ def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
         return None
     own = tape(Site.HEAD_VALUE, jnp.repeat(v, tape.spec.config.heads // v.shape[2], axis=2))
     return own if tape.at(Site.HEAD_VALUE) else None
-
-
-def block_step(
-    spec: ForwardSpec, lengths: jax.Array, edits: Edits, h: jax.Array, first: jax.Array | int = 0
-) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
-    """Make the body of `lax.scan` over the blocks, from (h, slots) to the next (h, slots) and a layer's measurements.
-
-    h: the residual stream, for its shape and dtype only. first: the position of its first row. The body scans over layer indices,
-    parameters and, if the pass continues an earlier one, caches or states (see `Tape`). Slots carry captured values out of only
-    the requested layers: a map of one layer costs the memory of one map.
-    """
-    config, probe = spec.config, spec.probe
-    wide = jnp.promote_types(h.dtype, jnp.float32)
-    rotate = (
-        rotary(config, spec.past + lengths, first + jnp.arange(h.shape[1])[None, :], wide, edits, spec.past)
-        if spec.cache_policy is None
-        else rotary_by_index(config, spec.past + lengths, wide)
-    )
-    seen_keys = windows(config)
-
-    def step(carry: tuple[jax.Array, dict], xs: tuple) -> tuple[tuple[jax.Array, dict], dict]:
-        (h, slots), (layer, w, *past) = carry, xs
-        tape = Tape(spec, edits, lengths, layer, first, *past)
-        tape.kept = w.get("kept")
-        h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
-        record = finish(probe, tape.record, lengths)
-        for capture in probe.captures:
-            if capture.name in record:
-                slots = slots | {
-                    capture.name: fill_slot(slots.get(capture.name), record.pop(capture.name), layer, capture.layer_list(config))
-                }
-        measured = {"record": record, "counts": tape.counts, "empty_rows": empty_rows}
-        return (h, slots), measured | {"cache": tape.cache, "state": tape.state}
-
-    return step
-
-
-def over_blocks(step: Callable[..., tuple], carry: Any, blocks: Params, spec: ForwardSpec, *inputs: Any) -> tuple[Any, Any]:
-    """Scan a body over (layer index, parameters of the block, *inputs), all stacked by layer. See `ForwardSpec.in_place`."""
-    layers = jnp.arange(spec.config.layers)
-    if not spec.in_place:
-        return jax.lax.scan(step, carry, (layers, blocks, *inputs), unroll=spec.unroll)
-
-    def sliced(carry: Any, xs: tuple) -> tuple:
-        return step(carry, (xs[0], jax.tree.map(lambda leaf: _in_place(leaf, xs[0]), blocks), *xs[1:]))
-
-    return jax.lax.scan(sliced, carry, (layers, *inputs), unroll=spec.unroll)
-
-
-def _in_place(leaf: jax.Array, layer: jax.Array) -> jax.Array:
-    """Slice one layer of a stack, without a copy of the others in float32."""
-    if leaf.dtype != jnp.bfloat16:
-        return leaf[layer]
-    bits, layer = bits_in_place(leaf, layer)
-    return jax.lax.bitcast_convert_type(bits[layer], jnp.bfloat16)
-
-
-def windows(config: Config) -> jax.Array | None:
-    """Return the number of most recent keys that a query sees in each layer, int [L]; None if no layer has a window."""
-    return None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])
-
-
-def rotary(
-    config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtype, edits: Edits, past: int = 0
-) -> Callable[..., tuple]:
-    """Make a function of (tape, queries, keys) that rotates them at positions past + `index` [1 or B, T].
-
-    The tables are computed once unless POSITION is edited. Edits count positions without the past.
-    """
-    if not config.ropes:
-        return lambda tape, q, k: (q, k)
-    first = config.ropes[0]
-    kinds = rotations(config, lengths, dtype)
-    if not any(term.site == Site.POSITION for term in edits):
-        placed = past + index
-        made = [rope.tables(placed, *kind) for kind in kinds]
-
-        def same(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
-            tables = of_layer(made, config, tape.layer)
-            return rope.grown(rope.rotate(q, *tables), placed, first), rope.rotate(k, *tables)
-
-        return same
-
-    def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
-        kind = of_layer(kinds, config, tape.layer)
-        of_queries, of_keys = (past + each for each in tape.positions(index, index))
-        q = rope.grown(rope.rotate(q, *rope.tables(of_queries, *kind)), of_queries, first)
-        return q, rope.rotate(k, *rope.tables(of_keys, *kind))
-
-    return edited
-
-
-def rotary_by_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
-    """Make a function that rotates vectors [B, S, heads, D] by rotary indices [S] in a layer, if the model uses rotation."""
-    kinds = rotations(config, lengths, dtype)
-
-    def rotate(x: jax.Array, index: jax.Array, layer: jax.Array) -> jax.Array:
-        if not kinds:
-            return x
-        return rope.rotate(x, *rope.tables(index[None], *of_layer(kinds, config, layer)))
-
-    return rotate
-
-
-def rotations(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> list[tuple[jax.Array, jax.Array]]:
-    """Return the frequencies and the factor of each kind of rotary positions, then 0 and 1 for layers without rotation."""
-    kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
-    return [(each, jnp.asarray(factor, dtype)) for each, factor in [*kinds, *((0 * each, 1.0) for each, _ in kinds[:1])]]
-
-
-def of_layer(by_kind: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Select a layer's pair of arrays from a list with a pair for each kind of rotation."""
-    if not isinstance(config.position, LayerRopes):
-        return by_kind[0]
-    kind = jnp.asarray([len(by_kind) - 1 if kind is None else kind for kind in config.position.layers])[layer]
-    first, second = (jnp.stack(jnp.broadcast_arrays(*each))[kind] for each in zip(*by_kind, strict=True))
-    return first, second
-
-
-def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers: tuple[int, ...]) -> jax.Array:
-    """Write a layer's raw value into its slot; layers that are not captured leave the slot unchanged."""
-    if slot is None:  # only during shape inference
-        return jnp.zeros((len(layers), *value.shape), value.dtype)
-    place = jnp.asarray([layers.index(entry) if entry in layers else -1 for entry in range(max(layers) + 1)])
-    place = jnp.where(layer < place.size, place[jnp.minimum(layer, place.size - 1)], -1)
-    return jax.lax.cond(place >= 0, lambda: jax.lax.dynamic_update_index_in_dim(slot, value, place, 0), lambda: slot)
-
-
-def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> dict:
-    """Make the slots that the scan carries (see `block_step`), filled with zeros."""
-    if all(capture.site in BEFORE_BLOCKS for capture in probe.captures):
-        return {}
-    first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
-    (_, slots), _ = jax.eval_shape(step, (h, {}), (0, first))
-    return jax.tree.map(lambda slot: jnp.zeros(slot.shape, slot.dtype), slots)
 
 
 def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:

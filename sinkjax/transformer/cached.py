@@ -20,8 +20,9 @@ from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params, abstract, dtype_of
 from sinkjax.model.rotary import DynamicScaling, LongScaling
-from sinkjax.transformer.block import block_step, final_normed
+from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.embed import embed
+from sinkjax.transformer.layers import block_step
 from sinkjax.transformer.output import logits_of, token_logits, token_nll, unembedded_width
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec

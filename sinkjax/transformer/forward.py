@@ -8,8 +8,8 @@
         h = h + mlp(norm(h))                   MLP_IN, ROUTER, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
-The first line is embed.py, the blocks are block.py and attention.py, and the last line is output.py. `run` connects them: one
-`lax.scan` over stacked blocks, after sink_token.py has made the keys and values of a sink token. sweeps/shared.py scans the
+The first line is embed.py, a block is block.py and attention.py, and the last line is output.py. `run` connects them: one
+`lax.scan` over stacked blocks (layers.py), after sink_token.py has made the keys and values of a sink token. sweeps/shared.py scans the
 same blocks, and skips those before the first edited one. past.py puts keys and values of earlier tokens in front of a prompt.
 
 A config may lack the norm, the rotation, the MLP, the residual addition or the unembedding; the pass then skips it and its
@@ -43,9 +43,9 @@ from sinkjax.model.params import check as check_params
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.settings import fixed_settings
-from sinkjax.transformer.block import block_step, empty_slots, over_blocks
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.implementations import AUTO, Derivative, chosen
+from sinkjax.transformer.layers import block_step, empty_slots, over_blocks
 from sinkjax.transformer.output import Output, Trace, complete
 from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.sink_token import with_sink_token

@@ -21,8 +21,8 @@ from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import ModelIdentity, digest
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import DynamicScaling, LongScaling
-from sinkjax.transformer.block import block_step
 from sinkjax.transformer.embed import embed
+from sinkjax.transformer.layers import block_step
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 

@@ -15,8 +15,8 @@ from sinkjax.model.config import NoPosition
 from sinkjax.model.params import Params
 from sinkjax.model.positions import AddedPosition
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.embed import embed
+from sinkjax.transformer.layers import block_step, empty_slots
 from sinkjax.transformer.spec import ForwardSpec
 
 

@@ -36,6 +36,12 @@ INF, NAN = np.inf, np.nan
 FAR_AND_BACK = sinkjax.compose(sinkjax.shift_positions(key=2**29), sinkjax.shift_positions(key=-(2**29)))
 
 
+def test_a_position_is_within_its_prompt(tiny_config) -> None:
+    drop_mlp(6).resolve(tiny_config, LENGTHS, T)
+    with pytest.raises(SinkjaxError, match="query position 7 is beyond prompt 1"):
+        drop_mlp(7).resolve(tiny_config, LENGTHS, T)
+
+
 def test_legitimate_without_effect(tiny_config) -> None:
     """Declared controls: they address cells, and change none."""
     for harmless in (attend_self(0), mask_key(6), mask_key(0, layers=0), swap_embeddings(2, 2)):

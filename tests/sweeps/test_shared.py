@@ -20,7 +20,7 @@ from sinkjax.model import params
 from sinkjax.model.fingerprint import fingerprints
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.transformer import block
+from sinkjax.transformer import layers
 from sinkjax.transformer.spec import ForwardSpec
 from tests.edits.cases import DENSE
 from tests.sweeps.cases import (
@@ -185,7 +185,7 @@ def test_a_forward_slices_in_place_on_a_cpu_and_a_gradient_of_the_parameters_doe
 
     def watched(step, carry, blocks, spec, *inputs):
         seen.append(spec.in_place)
-        return block.over_blocks(step, carry, blocks, spec, *inputs)
+        return layers.over_blocks(step, carry, blocks, spec, *inputs)
 
     monkeypatch.setattr("sinkjax.transformer.forward.over_blocks", watched)
     config = replace(tiny_config, layers=5)  # which no other test has compiled
