@@ -9,8 +9,9 @@
     logits = unembed(norm(h))
 
 The first line is embed.py, a block is block.py and attention.py, and the last line is output.py. `run` connects them: one
-`lax.scan` over stacked blocks (layers.py), after sink_token.py has made the keys and values of a sink token. sweeps/shared.py scans the
-same blocks, and skips those before the first edited one. past.py puts keys and values of earlier tokens in front of a prompt.
+`lax.scan` over stacked blocks (layers.py), after sink_token.py has made the keys and values of a sink token. sweeps/shared.py
+scans the same blocks, and skips those before the first edited one. past.py puts keys and values of earlier tokens in front of a
+prompt.
 
 A config may lack the norm, the rotation, the MLP, the residual addition or the unembedding; the pass then skips it and its
 sites. Each part that varies has its own file in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
