@@ -5,14 +5,11 @@ Records, axes and undefined values follow `sinkjax.metrics`, which lists these f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sinkjax.analysis import records
-from sinkjax.analysis.records import Floats, Peak
+from sinkjax.analysis.records import Floats, Peak, Statistics
 
 NEVER = np.inf
 THRESHOLD, RATIO = 100.0, 1000.0  # thresholds that define a massive activation (Sun et al. 2024, section 2)
@@ -42,7 +39,7 @@ def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRE
     return np.where(np.isnan(largest + median), np.nan, (largest > threshold) & (largest > ratio * median))
 
 
-def hidden_median(record: Mapping[Any, Any]) -> Floats:
+def hidden_median(record: Statistics) -> Floats:
     """Return the median |h| of each hidden state, over all positions and dims.
 
     Args:
@@ -61,7 +58,7 @@ def hidden_median(record: Mapping[Any, Any]) -> Floats:
 
 
 def massive_activations(
-    record: Mapping[Any, Any], position: ArrayLike | None = None, *, threshold: float = THRESHOLD, ratio: float = RATIO
+    record: Statistics, position: ArrayLike | None = None, *, threshold: float = THRESHOLD, ratio: float = RATIO
 ) -> Floats:
     """Return whether the largest |h| of a position is massive (`is_massive`).
 
@@ -83,7 +80,7 @@ def massive_activations(
     return records.at(is_massive(largest, median[..., None], threshold=threshold, ratio=ratio), position)
 
 
-def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
+def norm_ratio(record: Statistics, position: ArrayLike | None = None) -> Floats:
     """Return ||h_k|| divided by the mean ||h_t|| of the prompt's other positions t != k (Gu et al., Figs. 7 and 8).
 
     Args:
@@ -99,7 +96,7 @@ def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> 
     return records.at(records.over_others(records.measured(record, "resid_norm").astype(np.float64)), position)
 
 
-def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
+def top1_over_median(record: Statistics, position: ArrayLike | None = None) -> Floats:
     """Return max |h| divided by median |h| at the same position.
 
     Args:
@@ -115,7 +112,7 @@ def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = Non
     return records.at(records.ratio(records.measured(record, "resid_max"), records.measured(record, "resid_median")), position)
 
 
-def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None) -> Peak:
+def largest_activation(record: Statistics, where: ArrayLike | None = None) -> Peak:
     """Find the position with the largest |h|, and its value, at each depth.
 
     Args:
@@ -134,7 +131,7 @@ def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None
 
 
 def massive_onset(
-    record: Mapping[Any, Any], position: ArrayLike | None = 0, *, threshold: float = THRESHOLD, ratio: float = RATIO
+    record: Statistics, position: ArrayLike | None = 0, *, threshold: float = THRESHOLD, ratio: float = RATIO
 ) -> Floats:
     """Return the first depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere if None.
 

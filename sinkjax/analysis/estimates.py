@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -19,14 +20,9 @@ def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[
     """Compute the quantities that were measured from the results."""
     found = []
     for quantity in quantities:
-        try:
+        with contextlib.suppress(Absent):
             found.append(quantity(results))
-        except Absent:
-            continue
     return found
-
-
-# Numbers without samples, and text.
 
 
 def constant(value: float, n: int = 1) -> Interval:
@@ -39,8 +35,9 @@ def constant(value: float, n: int = 1) -> Interval:
     Returns:
         An interval without ends or samples; for NaN, its mean is None and its n is 0.
     """
-    mean = None if value != value else value
-    return Interval(mean, None, None, n if mean is not None else 0, 0, 0.95, "none", "" if mean is not None else "undefined")
+    if value != value:
+        return Interval(None, None, None, 0, 0, 0.95, "none", "undefined")
+    return Interval(value, None, None, n, 0, 0.95, "none")
 
 
 def sentence(text: str) -> str:
@@ -55,15 +52,9 @@ def in_words(value: Interval, signed: bool = False) -> str:
     sign = "+" if signed and value.mean > 0 else ""
     if value.method == "none" and not value.note and float(value.mean).is_integer():  # a count, a layer, ...
         return f"{sign}{value.mean:,.0f}"
-    ends = in_ends(value)
-    return f"{sign}{in_digits(value.mean)}{ends and ' '}{ends}"
-
-
-def in_ends(value: Interval) -> str:
-    """Format the ends of an interval; "" if it has none or they are equal."""
     if value.low is None or value.high is None or value.low == value.high:
-        return ""
-    return f"[{in_digits(value.low)}, {in_digits(value.high)}]"
+        return f"{sign}{in_digits(value.mean)}"
+    return f"{sign}{in_digits(value.mean)} [{in_digits(value.low)}, {in_digits(value.high)}]"
 
 
 def three_digits(value: float) -> str:

@@ -52,10 +52,8 @@ def only_finite(values: ArrayLike, data: Any, measure: object = "") -> NDArray[n
     axes = {axis: data.sizes[axis] for axis in samples if axis in data.sizes} if measure else {}
     if measure and (found.dtype.kind not in "biuf" or found.shape != tuple(axes.values())):
         wanted = " and ".join(f"{size} {SAMPLES[axis]}" for axis, size in axes.items())
-        raise SinkjaxError(
-            f"the measure {str(measure)!r} must return a real number for each of {wanted}, not {found.dtype} of shape"
-            f" {found.shape}"
-        )
+        what = f"the measure {str(measure)!r} must return a real number for each of {wanted}"
+        raise SinkjaxError(f"{what}, not {found.dtype} of shape {found.shape}")
     numbers, out = np.asarray(found, np.float64), overflowed(data)
     return numbers if out is None or out.shape != numbers.shape else np.where(out, np.nan, numbers)
 
@@ -73,12 +71,9 @@ def mean_loss(nll: ArrayLike, base: ArrayLike = 0.0) -> NDArray[np.floating]:
 
 def refuse_infinite(nll: ArrayLike) -> None:
     """Raise if a loss of a predicted token is not finite; the error counts them."""
-    wrong, tokens = int(np.isinf(nll).sum()), int((~np.isnan(nll)).sum())
-    if wrong:
-        raise SinkjaxError(
-            f"the loss of {wrong:,} of {tokens:,} predicted tokens is not finite, so it has no mean: the model overflows, which a"
-            ' wider dtype prevents (load(..., dtype="float32"))'
-        )
+    if wrong := int(np.isinf(nll).sum()):
+        lost = f"the loss of {wrong:,} of {int((~np.isnan(nll)).sum()):,} predicted tokens is not finite, so it has no mean"
+        raise SinkjaxError(f'{lost}: the model overflows, which a wider dtype prevents (load(..., dtype="float32"))')
 
 
 @contextlib.contextmanager
@@ -94,8 +89,7 @@ def lost(data: Any) -> dict[str, int]:
     out = overflowed(data)
     if out is None or out.ndim != 2:
         return {}
-    counts = zip(np.asarray(data["edit"]).tolist(), out.sum(axis=-1).tolist(), strict=True)
-    return {str(label): int(count) for label, count in counts if count}
+    return {str(label): int(count) for label, count in zip(np.asarray(data["edit"]), out.sum(axis=-1), strict=True) if count}
 
 
 def sentences(stores: Mapping[str, Any]) -> list[str]:
@@ -115,9 +109,7 @@ def sentences(stores: Mapping[str, Any]) -> list[str]:
         first = int(np.flatnonzero(counts.any(axis=(0, 1)))[0])
         shown = [f"{label!r} ({count} of {counts.shape[1]} prompts)" for label, count in list(labels.items())[:LISTED]]
         more = f" and {len(labels) - LISTED} more conditions" if len(labels) > LISTED else ""
-        where = "in the embedding" if first == 0 else f"after layer {first - 1}"
-        found.append(
-            f"Not finite in the store {name}: {counts.sum(dtype=np.int64):,} hidden states, first {where}, under"
-            f" {', '.join(shown)}{more}. No number is estimated from these prompts."
-        )
+        where = f"after layer {first - 1}" if first else "in the embedding"
+        states = f"{counts.sum(dtype=np.int64):,} hidden states, first {where}, under {', '.join(shown)}{more}"
+        found.append(f"Not finite in the store {name}: {states}. No number is estimated from these prompts.")
     return found

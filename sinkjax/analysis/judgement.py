@@ -11,6 +11,7 @@ import numpy as np
 from sinkjax.analysis.evidence import NOT_TAKEN, Array, ContrastRank, Evidence, Judgement, Word
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.mean_bounds import LEVEL, Ratio
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 
 SMALL = 1 / 10  # a share of the whole: the only constant of the rule
@@ -78,10 +79,8 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
         SinkjaxError: Shapes do not fit, a number is outside its range, the sign is neither 1 nor -1, or a claim that something
             stays has no whole.
     """
-    if sign not in (1, -1):
-        raise SinkjaxError(f"sign must be 1 or -1, not {sign}")
-    if stays and evidence.whole is None:
-        raise SinkjaxError('a claim that something stays needs a whole: "stays" means that S is small')
+    refuse(sign not in (1, -1), f"sign must be 1 or -1, not {sign}")
+    refuse(stays and evidence.whole is None, 'a claim that something stays needs a whole: "stays" means that S is small')
     contrast, controls, whole = _arrays(evidence)
     d = sign * (contrast if controls is None else contrast - controls.mean(0))
     rank = None if controls is None else _rank([_by_cluster(sign * one, evidence.clusters) for one in (contrast, *controls)])
@@ -91,50 +90,49 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False) -> Judgemen
     size = 0.0 if whole is None else float(np.abs(whole).max(initial=0.0, where=np.isfinite(whole)))
     found: dict[str, Any] = {"D": _interval(Ratio(D, one, largest, size), d, total)}
     counted = _counted(evidence, d.shape, len(D))
-    said = Judgement("undecided", rank=rank, n=min(D.shape), stays=stays)
+    judged = Judgement("undecided", rank=rank, n=min(D.shape), stays=stays)
     if whole is not None:
         found["W"] = _interval(Ratio(W, one, largest), whole, total)
         if found["W"].low is None or found["W"].low <= 0:
             word: Word = "nothing to undo" if evidence.recovery else "not applicable"
             why = f"The whole, {found['W']}, is not shown to be above 0, so nothing can be a share of it."
-            return dataclasses.replace(said, word=word, reason=why, method=_method(found, counted), **found)
+            return dataclasses.replace(judged, word=word, reason=why, method=_method(found, counted), **found)
         found["S"] = _interval(Ratio(D, W, largest, size), d, total)
     decisive = found["D"] if whole is None else found["S"]
     if decisive.low is None:
-        among = f" among {counted}" if decisive.note == "no spread" else ""
-        reason = f"There is no interval: {decisive.note}{among}."
+        reason = f"There is no interval: {decisive.note}{f' among {counted}' if decisive.note == 'no spread' else ''}."
     else:
-        lacking = ["" if rank is None or stays else _lacking(one, evidence.all_controls) for one in _both(rank)]
-        share = whole is not None
-        beyond = (not lacking[0], not lacking[1])
-        said = dataclasses.replace(said, word=word_of(decisive.low, decisive.high, share, stays, beyond))
-        reason = _reason(said.word, decisive, share, lacking)
-    return dataclasses.replace(said, reason=reason, method=_method(found, counted), **found)
+        lacking = ["", ""]  # for the contrast, and for its mirror image
+        if rank is not None and not stays:
+            mirrored = dataclasses.replace(rank, below=rank.of - rank.below - rank.tied)
+            lacking = [_lacking(one, evidence.all_controls) for one in (rank, mirrored)]
+        word = word_of(decisive.low, decisive.high, whole is not None, stays, (not lacking[0], not lacking[1]))
+        judged = dataclasses.replace(judged, word=word)
+        reason = _reason(word, decisive, whole is not None, lacking)
+    return dataclasses.replace(judged, reason=reason, method=_method(found, counted), **found)
 
 
 def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
     """Return contrast, controls and whole in the documents that count, with NaN in all wherever one is not finite."""
-    contrast: Any = np.asarray(evidence.contrast, np.float64)
-    if contrast.ndim not in (1, 2):
-        raise SinkjaxError(f"a contrast is float[n] or float[n, p], not an array of shape {contrast.shape}")
-    whole: Any = None if evidence.whole is None else np.asarray(evidence.whole, np.float64)
-    if whole is not None and whole.shape != contrast.shape:
-        raise SinkjaxError(f"the whole has shape {whole.shape}, the contrast {contrast.shape}")
-    if evidence.clusters is not None and np.shape(evidence.clusters) != contrast.shape[:1]:
-        raise SinkjaxError(f"{len(contrast)} {evidence.samples} need as many clusters, not shape {np.shape(evidence.clusters)}")
-    controls: Any = None if evidence.controls is None else np.asarray(evidence.controls, np.float64)
+    contrast, whole, controls = map(_array, (evidence.contrast, evidence.whole, evidence.controls))
+    shape, clusters = contrast.shape, np.shape(() if evidence.clusters is None else evidence.clusters)
+    refuse(len(shape) not in (1, 2), f"a contrast is float[n] or float[n, p], not an array of shape {shape}")
+    refuse(whole is not None and whole.shape != shape, f"the whole has shape {np.shape(whole)}, the contrast {shape}")
+    wrong = evidence.clusters is not None and clusters != shape[:1]
+    refuse(wrong, f"{shape[0]} {evidence.samples} need as many clusters, not shape {clusters}")
     if controls is not None:
-        if controls.ndim != contrast.ndim + 1 or controls.shape[2:] != contrast.shape[1:] or controls.shape[1] > len(contrast):
-            raise SinkjaxError(f"controls of shape {controls.shape} do not fit a contrast of shape {contrast.shape}")
-        if not len(controls):
-            raise SinkjaxError("there are no controls: pass None")
-        contrast, whole = (None if found is None else found[: controls.shape[1]] for found in (contrast, whole))
+        wrong = controls.ndim != len(shape) + 1 or controls.shape[2:] != shape[1:] or controls.shape[1] > shape[0]
+        refuse(wrong, f"controls of shape {controls.shape} do not fit a contrast of shape {shape}")
+        refuse(not len(controls), "there are no controls: pass None")
+        contrast, whole = (None if part is None else part[: controls.shape[1]] for part in (contrast, whole))
     parts = [contrast, *([] if whole is None else [whole]), *([] if controls is None else controls)]
     finite = np.all([np.isfinite(part) for part in parts], axis=0)
-    contrast, controls, whole = (
-        None if found is None else np.where(finite, found, np.nan) for found in (contrast, controls, whole)
-    )
-    return contrast, controls, whole
+    found: Any = tuple(None if part is None else np.where(finite, part, np.nan) for part in (contrast, controls, whole))
+    return found
+
+
+def _array(values: Array | None) -> Any:
+    return None if values is None else np.asarray(values, np.float64)
 
 
 def _rank(samples: list[Array]) -> ContrastRank:
@@ -147,16 +145,8 @@ def _rank(samples: list[Array]) -> ContrastRank:
     return ContrastRank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others), spread)
 
 
-def _both(rank: ContrastRank | None) -> tuple[ContrastRank | None, ContrastRank | None]:
-    """Return the rank, and that of the mirrored contrast among the mirrored controls."""
-    mirrored = None if rank is None else dataclasses.replace(rank, below=rank.of - rank.below - rank.tied)
-    return rank, mirrored
-
-
-def _lacking(rank: ContrastRank | None, all_controls: bool) -> str:
+def _lacking(rank: ContrastRank, all_controls: bool) -> str:
     """Describe what the controls do not rule out; "" if the contrast is beyond them."""
-    if rank is None:
-        return ""
     if rank.of < FEWEST_CONTROLS and not all_controls:
         return f"there are {rank.of} controls, and fewer than {FEWEST_CONTROLS} show nothing"
     return "" if rank.above else f"the contrast lies beyond {rank.below} of {rank.of} controls, and {rank.needed} are needed"

@@ -6,14 +6,14 @@ later tokens whose state is aligned with the first token's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import records
-from sinkjax.analysis.records import Floats
+from sinkjax.analysis.records import RECEIVED, Floats, Statistics
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 
 GIVE, SHARE = 0.5, 0.9  # an event requires this share of later queries to give the key at least this weight
@@ -36,7 +36,7 @@ class SinkKind(NamedTuple):
     rank: NDArray[np.float64]
 
 
-def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -> SinkKind:
+def sink_kind(record: Statistics, out: ArrayLike, min_queries: int = 8) -> SinkKind:
     """Classify each head's sink (Fesser et al., arXiv 2606.08105), using only later queries because attention is causal.
 
     An event is a key that at least 90% of the later queries give a weight >= 0.5, or the one with the largest mean weight if
@@ -58,29 +58,27 @@ def sink_kind(record: Mapping[Any, Any], out: ArrayLike, min_queries: int = 8) -
     """
     weights, values = (records.measured(record, name).astype(float) for name in ("attention", "values"))
     matrix = np.asarray(out, float)
-    if min_queries < 1:
-        raise SinkjaxError(f"min_queries must be an int of at least 1, not {min_queries!r}")
+    refuse(min_queries < 1, f"min_queries must be an int of at least 1, not {min_queries!r}")
     fits = weights.ndim == values.ndim == 5 and matrix.ndim == 4 and weights.shape[3] == weights.shape[4] == values.shape[2]
     fits = fits and weights.shape[:2] == values.shape[:2] and matrix.shape[:2] == weights.shape[1:3]
     if not fits or matrix.shape[2] != values.shape[4] or weights.shape[2] % values.shape[3]:
-        raise SinkjaxError(
-            "sink_kind needs attention [prompt, layer, head, query, key], values [prompt, layer, position, kv_head, head_dim] "
-            f"and out [layer, head, head_dim, width] of the same layers, not {weights.shape}, {values.shape} and {matrix.shape}"
-        )
+        wanted = "attention [prompt, layer, head, query, key], values [prompt, layer, position, kv_head, head_dim]"
+        has = f"{weights.shape}, {values.shape} and {matrix.shape}"
+        raise SinkjaxError(f"sink_kind needs {wanted} and out [layer, head, head_dim, width] of the same layers, not {has}")
     group = weights.shape[2] // values.shape[3]
     shape = weights.shape[:3]
     found = SinkKind(np.full(shape, "", "<U9"), np.full(shape, -1), np.full(shape, np.nan), np.full(shape, np.nan))
     # |v W_O| = |v S| with S S' = W_O W_O', which avoids arrays as wide as the model
-    squares, vectors = np.linalg.eigh(matrix @ matrix.swapaxes(-1, -2))
-    roots = vectors * np.sqrt(np.maximum(squares, 0))[..., None, :]
-    for layer, head in np.ndindex(*shape[1:]):
-        for prompt in range(shape[0]):
-            cell = (prompt, layer, head)
-            present = np.flatnonzero(np.isfinite(values[prompt, layer, :, head // group]).all(axis=-1))
-            length = int(present[-1]) + 1 if len(present) else 0
-            seen = weights[cell][:length, :length]
-            if len(present) == length and np.isfinite(seen).all():  # prompts that overflowed are not classified
-                _judge(found, cell, seen, values[prompt, layer, :length, head // group] @ roots[layer, head], min_queries)
+    squares, axes = np.linalg.eigh(matrix @ matrix.swapaxes(-1, -2))
+    roots = axes * np.sqrt(np.maximum(squares, 0))[..., None, :]
+    for cell in np.ndindex(*shape):
+        prompt, layer, head = cell
+        vectors = values[prompt, layer, :, head // group]
+        present = np.flatnonzero(np.isfinite(vectors).all(axis=-1))
+        length = int(present[-1]) + 1 if len(present) else 0
+        seen = weights[cell][:length, :length]
+        if len(present) == length and np.isfinite(seen).all():  # prompts that overflowed are not classified
+            _judge(found, cell, seen, vectors[:length] @ roots[layer, head], min_queries)
     return found
 
 
@@ -103,9 +101,7 @@ def _judge(found: SinkKind, cell: tuple[int, int, int], weights: Floats, updates
 ALIGNED = 0.9  # minimum |cosine| with the first token's state (Wong et al., arXiv 2512.22213)
 
 
-def sink_positions(
-    record: Mapping[Any, Any], eps: float = 0.3, *, min_queries: int = 8, statistic: str = "attention_received"
-) -> NDArray[np.bool_]:
+def sink_positions(record: Statistics, eps: float = 0.3, *, min_queries: int = 8, statistic: str = RECEIVED) -> NDArray[np.bool_]:
     """Return the positions that are a sink: Some head gives them more than `eps` of its attention.
 
     Args:
@@ -139,7 +135,7 @@ class SecondarySinks(NamedTuple):
 
 
 def secondary_sinks(
-    record: Mapping[Any, Any], cosine: float = ALIGNED, *, min_queries: int = 8, statistic: str = "attention_received"
+    record: Statistics, cosine: float = ALIGNED, *, min_queries: int = 8, statistic: str = RECEIVED
 ) -> SecondarySinks:
     """Find tokens after the first whose residual stream is aligned with the first token's (Wong et al., arXiv 2512.22213).
 
@@ -157,8 +153,7 @@ def secondary_sinks(
     Raises:
         SinkjaxError: A statistic was not measured; `min_queries` is below 1; `cosine` is not in 0..1.
     """
-    if not 0 <= records.finite_number("cosine", cosine) <= 1:
-        raise SinkjaxError(f"cosine must be in 0..1, not {cosine}")
+    refuse(not 0 <= records.finite_number("cosine", cosine) <= 1, f"cosine must be in 0..1, not {cosine}")
     received = records.measured(record, records.known_statistic(statistic)).astype(np.float64)
     later = records.candidates(received, np.arange(received.shape[-1]) > 0, min_queries)[..., None, :]
     cosines = records.measured(record, "resid_first_cosine")[..., :-1, :]  # depths that are a layer's input

@@ -37,12 +37,10 @@ def t_side(values: Array, ends: tuple[Any, Any] | None = None) -> Array:
     n = values.shape[-1]
     if n < 2:
         return np.zeros(values.shape[:-1], int)
-    low, high = (values.min(-1), values.max(-1)) if ends is None else ends
-    return _above(np.stack([_with(values, low), -_with(values, high)]), n)
-
-
-def _with(values: Array, one: Array) -> Array:
-    return np.concatenate([values, np.broadcast_to(one, values.shape[:-1])[..., None]], -1)
+    extremes = (values.min(-1), values.max(-1)) if ends is None else ends
+    added = (np.broadcast_to(end, values.shape[:-1])[..., None] for end in extremes)
+    low, high = (np.concatenate([values, end], -1) for end in added)
+    return _above(np.stack([low, -high]), n)
 
 
 def _above(both: Array, freedom: int, variance: Array | None = None) -> Array:

@@ -20,8 +20,7 @@ Options shared by the functions on sinks:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,9 +38,9 @@ from sinkjax.analysis.activations import (
     top1_over_median,
 )
 from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, sink_kind, sink_positions
-from sinkjax.analysis.records import RULES, Floats, Peak
+from sinkjax.analysis.records import RECEIVED, RULES, Floats, Peak, Statistics
 from sinkjax.analysis.tensors import from_tensors
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 
 __all__ = [
     "NEVER", "RULES", "SecondarySinks", "SinkKind", "from_tensors", "hidden_median", "is_massive", "largest_activation",
@@ -52,13 +51,7 @@ __all__ = [
 
 
 def sink_rate(
-    record: Mapping[Any, Any],
-    key: ArrayLike = 0,
-    eps: float = 0.3,
-    *,
-    per: str = "prompt",
-    rule: str = "gu",
-    statistic: str = "attention_received",
+    record: Statistics, key: ArrayLike = 0, eps: float = 0.3, *, per: str = "prompt", rule: str = "gu", statistic: str = RECEIVED
 ) -> Floats:
     """Return the share of heads that sink on `key`, thresholded per prompt and head before any averaging.
 
@@ -82,14 +75,14 @@ def sink_rate(
 
 
 def sink_rate_among(
-    record: Mapping[Any, Any],
+    record: Statistics,
     where: ArrayLike,
     eps: float = 0.3,
     *,
     min_queries: int = 8,
     per: str = "prompt",
     rule: str = "gu",
-    statistic: str = "attention_received",
+    statistic: str = RECEIVED,
 ) -> Floats:
     """Return the share of heads that sink on at least one key chosen by `where`, such as full stops or line breaks.
 
@@ -115,12 +108,7 @@ def sink_rate_among(
 
 
 def sink_position(
-    record: Mapping[Any, Any],
-    where: ArrayLike | None = None,
-    *,
-    min_queries: int = 8,
-    per: str = "prompt",
-    statistic: str = "attention_received",
+    record: Statistics, where: ArrayLike | None = None, *, min_queries: int = 8, per: str = "prompt", statistic: str = RECEIVED
 ) -> Peak:
     """Find the key that receives the most attention, and how much, averaged over heads as `per` specifies.
 
@@ -141,19 +129,12 @@ def sink_position(
     received = records.measured(record, records.known_statistic(statistic))
     candidates = records.candidates(received, where, min_queries)
     means = np.moveaxis(records.head_mean(np.moveaxis(received, -1, 0), per), 0, -1)
-    return records.peak(
-        means, candidates.reshape(candidates.shape[:-1] + (1,) * (means.ndim - candidates.ndim) + candidates.shape[-1:])
-    )
+    shape = (*candidates.shape[:-1], *(1,) * (means.ndim - candidates.ndim), candidates.shape[-1])
+    return records.peak(means, candidates.reshape(shape))
 
 
 def sink_onset(
-    record: Mapping[Any, Any],
-    key: ArrayLike = 0,
-    eps: float = 0.3,
-    *,
-    share: float = 0.5,
-    rule: str = "gu",
-    statistic: str = "attention_received",
+    record: Statistics, key: ArrayLike = 0, eps: float = 0.3, *, share: float = 0.5, rule: str = "gu", statistic: str = RECEIVED
 ) -> Floats:
     """Return the first layer where more than a given share of the heads sink on `key`.
 
@@ -176,14 +157,14 @@ def sink_onset(
 
 
 def undecided_heads(
-    record: Mapping[Any, Any],
-    other: Mapping[Any, Any],
+    record: Statistics,
+    other: Statistics,
     key: ArrayLike = 0,
     eps: float = 0.3,
     *,
     per: str = "prompt",
     rule: str = "gu",
-    statistic: str = "attention_received",
+    statistic: str = RECEIVED,
 ) -> Floats:
     """Return the share of heads whose score of `key` crosses eps, or is as close to eps as the two records are to each other.
 
@@ -201,15 +182,14 @@ def undecided_heads(
         SinkjaxError: See `sink_rate`; the records differ in shape.
     """
     one, two = (records.pick(records.key_scores(each, statistic, rule), key, inner=2) for each in (record, other))
-    if one.shape != two.shape:
-        raise SinkjaxError(f"the two records differ in shape: {one.shape} and {two.shape} (prompts, layers, heads)")
+    refuse(one.shape != two.shape, f"the two records differ in shape: {one.shape} and {two.shape} (prompts, layers, heads)")
     changed = records.above(one, eps, rule) != records.above(two, eps, rule)
     gap = np.abs(one.astype(np.float64) - two)
     near = np.abs(one.astype(np.float64) - eps) <= gap
     return records.head_mean(np.where(np.isnan(gap), np.nan, near | changed), per)
 
 
-def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
+def mean_nll(record: Statistics, lengths: ArrayLike | None = None) -> Floats:
     """Return the mean negative log-likelihood over the predicted tokens of each prompt.
 
     Args:
@@ -232,7 +212,7 @@ def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Flo
     return records.ratio(np.where(scored, nll, 0).sum(-1), scored.sum(-1))
 
 
-def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
+def perplexity(record: Statistics, lengths: ArrayLike | None = None) -> Floats:
     """Return exp(`mean_nll`) of each prompt.
 
     Args:

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, one_of, short
 
 RULES = ("gu", "queipo")
-STATISTICS = ("attention_received", "attention_share")
+RECEIVED = "attention_received"
+STATISTICS = (RECEIVED, "attention_share")
 KEYS, DEPTHS = ("prompt", "layer", "head", "key"), ("prompt", "depth", "position")
 AXES = {  # the last axes of the statistics that metrics read
     **dict.fromkeys(STATISTICS, KEYS),
@@ -24,6 +26,7 @@ AXES = {  # the last axes of the statistics that metrics read
 HEAD_AXES = {"prompt": (-2, -1), "layer": (-1,), "head": ()}
 
 Floats = NDArray[np.floating]
+Statistics = Mapping[Any, Any]  # a record, or another mapping from statistic names to arrays
 
 
 class Peak(NamedTuple):
@@ -38,14 +41,13 @@ class Peak(NamedTuple):
     value: Floats
 
 
-def measured(record: Mapping[Any, Any], name: str) -> Floats:
+def measured(record: Statistics, name: str) -> Floats:
     """Return a statistic as floats. Errors: it was not measured; it has other last axes than in a record."""
     from sinkjax.model.batch import as_array  # deferred because they import JAX, which listing the studies does not need
     from sinkjax.probes.record import Record
 
     if not isinstance(record, Mapping):
-        shape = getattr(record, "shape", None)
-        what = f"a {type(record).__name__}" + (f" of shape {list(shape)}" if shape is not None else "")
+        what = f"a {type(record).__name__}" + (f" of shape {list(record.shape)}" if hasattr(record, "shape") else "")
         raise SinkjaxError(f"a record maps names to arrays, and this is {what}: sinkjax.metrics.from_tensors makes one of maps")
     found = Record(record)[name]
     values, axes = np.asarray(as_array(name, found)), AXES.get(name, ())
@@ -54,10 +56,8 @@ def measured(record: Mapping[Any, Any], name: str) -> Floats:
         has = f"axes ({', '.join(map(str, named))})" if hasattr(found, "dims") else f"shape {list(values.shape)}"
         raise SinkjaxError(f"{name} must have the axes (..., {', '.join(axes)}), but has the {has}")
     if axes == KEYS and not isinstance(record, Record) and not hasattr(found, "dims") and _are_maps(values):
-        raise SinkjaxError(
-            f"{name} of shape {list(values.shape)} holds whole maps of attention, [..., query, key]: average each key over the"
-            " queries that see it (sinkjax.metrics.from_tensors does), to [..., prompt, layer, head, key]"
-        )
+        remedy = "sinkjax.metrics.from_tensors averages each key over the queries that see it, to [..., prompt, layer, head, key]"
+        raise SinkjaxError(f"{name} of shape {list(values.shape)} holds whole maps of attention, [..., query, key]: {remedy}")
     return values.astype(np.result_type(values.dtype, np.float32), copy=False)
 
 
@@ -78,7 +78,7 @@ def finite_number(name: str, value: float) -> float:
     return float(value)
 
 
-def key_scores(record: Mapping[Any, Any], statistic: str, rule: str) -> Floats:
+def key_scores(record: Statistics, statistic: str, rule: str) -> Floats:
     """Return the score of each key under `rule`: float[..., prompt, layer, head, key]."""
     one_of("rule", rule, RULES)
     received = measured(record, known_statistic(statistic))
@@ -96,8 +96,7 @@ def queries_of(received: Floats) -> NDArray[np.integer]:
 
 def candidates(received: Floats, where: ArrayLike | None, min_queries: int) -> NDArray[np.bool_]:
     """Return which keys may be searched: bool[..., prompt, key]."""
-    if min_queries < 1:
-        raise SinkjaxError(f"min_queries must be at least 1, not {min_queries}")
+    refuse(min_queries < 1, f"min_queries must be at least 1, not {min_queries}")
     return choice(received, where, inner=2) & (queries_of(received) >= min_queries)
 
 
@@ -105,16 +104,14 @@ def choice(values: Floats, where: ArrayLike | None, inner: int) -> NDArray[np.bo
     """Broadcast `where` to bool[..., prompt, position] for values[..., prompt, (inner axes), position]."""
     shape = values.shape[: -1 - inner] + values.shape[-1:]
     mask = np.asarray(True if where is None else where)
-    if mask.dtype != np.bool_:
-        raise SinkjaxError(f"a choice of positions must be boolean, not {mask.dtype}")
+    refuse(mask.dtype != np.bool_, f"a choice of positions must be boolean, not {mask.dtype}")
     return broadcast("a choice of positions", mask, shape)
 
 
 def pick(values: Floats, position: ArrayLike, inner: int) -> Floats:
     """Select one position, or one per prompt, from values[..., prompt, (inner axes), position]: [..., prompt, (inner axes)]."""
     position, size = np.asarray(position), values.shape[-1]
-    if position.dtype.kind not in "iu":
-        raise SinkjaxError(f"a position must be an integer, not {position.dtype}")
+    refuse(position.dtype.kind not in "iu", f"a position must be an integer, not {position.dtype}")
     outside = position[(position < 0) | (position >= size)]
     if outside.size:
         raise SinkjaxError(f"position {outside[0]} is not in the record; allowed: 0 to {size - 1}")

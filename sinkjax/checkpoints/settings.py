@@ -17,6 +17,9 @@ class Settings:
 
         def __getattr__(self, name: str) -> Any: ...
 
+    def check(self) -> None:
+        """Refuse values that do not fit the study or each other; a study with such values overrides it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OnModel(Settings):

@@ -6,10 +6,11 @@ the model; and on those of its untrained twin.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from sinkjax.analysis.intervals import Intervals
 
 DOCUMENTS = "documents"
+Read = TypeVar("Read", bound="Numbers")
+Given = ParamSpec("Given")
+Computed = TypeVar("Computed")
 CONTROLS, TWIN = "-controls", "-twin"  # endings of the stores of a sweep's controls, and of its claims on the untrained twin
 
 
@@ -101,6 +105,16 @@ class Numbers(ABC):
             return None
         count = min(map(len, there))
         return _compared(measure, _joined(np.stack([one[:count] for one in there], axis=-1)))
+
+
+def from_results(function: Callable[Concatenate[Read, Given], Computed]) -> Callable[Given, Callable[[Read], Computed]]:
+    """Decorate a function of results and arguments, such as a contrast: called with the arguments, it waits for the results."""
+
+    @functools.wraps(function)
+    def made(*given: Given.args, **named: Given.kwargs) -> Callable[[Read], Computed]:
+        return lambda read: function(read, *given, **named)
+
+    return made
 
 
 def _compared(measure: Measure, values: NDArray[Any]) -> NDArray[Any]:

@@ -61,6 +61,7 @@ class OnText(OnModel):
                 _check_list(own.name, value, filled=bool(own.default))
             if own.name == "eps":
                 share(self, "eps")
+        self.check()
 
 
 def _check_list(name: str, value: tuple[object, ...], filled: bool) -> None:
@@ -89,6 +90,7 @@ class Trains(Settings):
         typed(self)
         at_least(self, seeds=1, seed=0)
         last_seed(self)
+        self.check()
 
 
 @dataclass(frozen=True, kw_only=True)

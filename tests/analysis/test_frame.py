@@ -75,62 +75,11 @@ def test_prompts_of_one_document_are_clustered(data, chosen, clusters):
     np.testing.assert_array_equal(frame[["low", "high"]], np.stack([found.low, found.high], axis=-1))
 
 
-def test_fewer_than_eight_samples_have_a_mean_and_no_interval(data):
-    few = sinkjax.to_frame(data.isel(prompt=slice(7)), "sink_rate", key=1)
-    assert few["mean"].notna().all()
-    assert few[["low", "high"]].isna().all(axis=None)
-    assert (few["n"] == 7).all()
-
-
 def test_a_statistic_is_a_measure_too_and_any_axis_can_be_averaged(data):
     frame = sinkjax.to_frame(data, "resid_max", over="position")
     assert list(frame) == ["edit", "prompt", "depth", "mean", "low", "high", "n"]
     np.testing.assert_allclose(frame["mean"], data["resid_max"].values.mean(-1).ravel())
     assert set(frame["prompt"]) == set(LABELS["prompt"])
-
-
-def test_a_record_of_one_pass_is_taken_too(data):
-    record = Record({name: data[name].values[0] for name in DIMS}, DIMS)
-    frame = sinkjax.to_frame(record, "sink_rate", key=0)
-    assert list(frame) == ["mean", "low", "high", "n"]
-    assert frame["mean"].item() == metrics.sink_rate(record).mean()
-    assert list(sinkjax.to_frame(record, "norm_ratio", position=0)) == ["depth", "mean", "low", "high", "n"]
-
-
-def test_what_is_undefined_is_left_out_and_counted(data):
-    less = data.copy(deep=True)
-    less["attention_received"].values[0, 2] = np.nan
-    frame = sinkjax.to_frame(less, "sink_rate")
-    assert frame["n"].tolist() == [7, 8]
-    less["attention_received"].values[0] = np.nan
-    frame = sinkjax.to_frame(less, "sink_rate")
-    assert frame["n"].tolist() == [0, 8]
-    assert frame.loc[0, ["mean", "low", "high"]].isna().all()
-
-
-@pytest.mark.parametrize(
-    ("measure", "options", "words"),
-    [
-        ("sink_rates", {}, "'sink_rates'.*'sink_rate'"),
-        ("sink_position", {}, "unknown measure 'sink_position'"),
-        ("sink_rate", {"keys": 0}, "sink_rate: .*'keys'"),
-        ("sink_rate_among", {}, "sink_rate_among: .*'where'"),
-        ("sink_rate", {"per": "heads"}, "unknown per 'heads'"),
-        ("sink_rate", {"key": 9}, "9"),
-        ("resid_max", {"key": 0}, "resid_max .*no options.* key"),
-        ("sink_rate", {"over": "layer"}, "sink_rate .*edit, prompt, .*'layer'"),
-        ("sink_rate", {"level": 95}, "level must lie between 0 and 1"),
-    ],
-)
-def test_what_cannot_be_had_is_one_sentence(data, measure, options, words):
-    with pytest.raises(SinkjaxError, match=words) as caught:
-        sinkjax.to_frame(data, measure, **options)
-    assert "\n" not in str(caught.value)
-
-
-def test_other_things_are_no_results():
-    with pytest.raises(SinkjaxError, match=r"xarray\.Dataset, not dict"):
-        sinkjax.to_frame({}, "sink_rate")
 
 
 def test_coordinates_of_edits_are_coordinates_of_the_result_and_columns(model, tmp_path):
@@ -152,22 +101,3 @@ def test_coordinates_of_edits_are_coordinates_of_the_result_and_columns(model, t
     moved = [edits[0], edits[1], edits[2].named("mask 1", layer=2, kind="mask")]
     with pytest.raises(SinkjaxError, match=r"contains another sweep \(coordinates\.edit_layer"):
         sinkjax.sweep(model, tokens, moved, out=tmp_path / "a.zarr", progress=False)
-
-
-@pytest.mark.parametrize(
-    ("coordinates", "words"),
-    [
-        ({"layer": [1]}, r"coordinate layer .*\[1\]"),
-        ({"a/b": 1}, "name of a coordinate .*'a/b'"),
-        ({"kind": "a\nb"}, "control character"),
-    ],
-)
-def test_a_coordinate_of_an_edit_is_a_number_or_a_text(coordinates, words):
-    with pytest.raises(SinkjaxError, match=words):
-        sinkjax.mask_key(0).named("mask", **coordinates)
-
-
-def test_a_coordinate_has_one_kind(model):
-    edits = [sinkjax.mask_key(0).named("a", layer=1), sinkjax.mask_key(0, layers=0).named("b", layer="one")]
-    with pytest.raises(SinkjaxError, match=r"coordinate layer .*number .*string"):
-        sinkjax.sweep(model, np.ones((1, 12), int), edits, progress=False)

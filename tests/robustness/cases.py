@@ -124,6 +124,7 @@ def names(home: Path) -> dict[str, Any]:
     return {
         **{entry.__name__.rpartition(".")[2]: entry for entry in library},
         "Mask": find("kiya/mask").settings,
+        "find": find,
         "sinkjax": sinkjax,
         "np": np,
         "jnp": jnp,

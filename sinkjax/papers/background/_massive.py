@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Probe, Site, Statistic
 from sinkjax.analysis import activations, metrics
 from sinkjax.analysis.estimates import three_digits
+from sinkjax.probes.statistics import View
 from sinkjax.study import Measure, Premise, Sweep, percentage
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.numbers import Numbers
-
-if TYPE_CHECKING:
-    import xarray
-
-    from sinkjax.probes.statistics import View
 
 RANKS = ("largest", "second", "third")  # activations of a hidden state that are kept, as in the paper's Fig. 4
 STAGE_RATIO = 100.0  # a stage's activation over the median: a tenth of the paper's, as SmolLM2's first stage has 200 to 900
@@ -57,8 +54,7 @@ def massive_prompts(position: int) -> Measure:
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100.0 * (metrics.massive_activations(data, position)[..., 1:] == 1).any(axis=-1))
 
-    name = f"prompts with a massive activation at position {position} (%)"
-    return percentage(name, of, STATES, note=NOTE, position=position)
+    return percentage(f"prompts with a massive activation at position {position} (%)", of, STATES, note=NOTE, position=position)
 
 
 def stages(inside: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -75,8 +71,7 @@ def massive(sweep: Sweep, position: int) -> Premise:
         sizes = data["resid_max"].values[:, 1:, position].mean(axis=0)
         ratios = sizes / metrics.hidden_median(data)[:, 1:].mean(axis=0)
         layer = int(np.minimum(sizes / activations.THRESHOLD, ratios / activations.RATIO).argmax())
-        holds = sizes[layer] > activations.THRESHOLD and ratios[layer] > activations.RATIO
-        return bool(holds), (
+        return bool(sizes[layer] > activations.THRESHOLD and ratios[layer] > activations.RATIO), (
             f"largest |h| at position {position} is {three_digits(sizes[layer])} after layer {layer},"
             f" {three_digits(ratios[layer])} times the median; it must be above"
             f" {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"

@@ -5,28 +5,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax import Probe, Site, Statistic
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.summary import Row
 from sinkjax.papers.background._massive import real
+from sinkjax.probes.statistics import View
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
 from sinkjax.study import Measure, Sweep, Where
-from sinkjax.study.claims import Rows
-from sinkjax.study.numbers import Numbers, Stored
-from sinkjax.study.premises import Test
-
-if TYPE_CHECKING:
-    import jax
-    import xarray
-
-    from sinkjax.probes.statistics import View
+from sinkjax.study.numbers import Numbers, Stored, from_results
 
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 SLACK = 1e-4  # p_1 may fall short of its bound by this share of the whole, because of rounding in float32
@@ -66,15 +61,13 @@ def bound_by(position: int) -> Callable[[jax.Array, View], jax.Array]:
 def spectra(position: int) -> Probe:
     """Ask for the spectrum at each depth, the bound on its largest share, and norms."""
     shares = Statistic("spectrum", Site.RESID, spectrum, ("prompt", "depth", "rank"))
-    bound = Statistic("bound", Site.RESID, bound_by(position), ("prompt", "depth"))
-    return Probe(resid_norm=True, extra=(shares, bound))
+    return Probe(resid_norm=True, extra=(shares, Statistic("bound", Site.RESID, bound_by(position), ("prompt", "depth"))))
 
 
 def matrix_entropy(shares: ArrayLike) -> NDArray[Any]:
     """-sum p log2 p over the last axis, in bits, with 0 log 0 = 0."""
     shares = np.asarray(shares, np.float64)
-    found: NDArray[Any] = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
-    return found
+    return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1))
 
 
 def part_of_depth(values: NDArray[Any], part: str) -> NDArray[Any]:
@@ -126,8 +119,7 @@ def correlation(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.full(x.shape[:-1], np.nan)
     x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
     size = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
-    found: NDArray[Any] = np.divide((x * y).sum(axis=-1), size, out=np.full(x.shape[:-1], np.nan), where=size > 0)
-    return found
+    return np.asarray(np.divide((x * y).sum(axis=-1), size, out=np.full(x.shape[:-1], np.nan), where=size > 0))
 
 
 def sinks_of(position: int, eps: float) -> Callable[[xarray.Dataset], NDArray[Any]]:
@@ -135,35 +127,32 @@ def sinks_of(position: int, eps: float) -> Callable[[xarray.Dataset], NDArray[An
     return lambda data: metrics.sink_rate(data, position, eps, per="layer")
 
 
-def changes_with_norm(name: str, of: Callable[[xarray.Dataset], NDArray[Any]], sweep: Sweep, position: int) -> Rows:
+@from_results
+def changes_with_norm(
+    read: Stored, name: str, of: Callable[[xarray.Dataset], NDArray[Any]], sweep: Sweep, position: int
+) -> list[Row]:
     """Return the correlation over layers of the changes of a position's norm with those of a quantity, in each prompt.
 
     Args:
+        read: The results.
         name: Name of the quantity.
         of: Dataset -> the quantity at each depth or in each layer. A layer's goes with the stream that enters it.
         sweep: The sweep whose unedited model is read.
         position: The position.
     """
-
-    def rows(read: Stored) -> list[Row]:
-        data = read.data(sweep.name).isel(edit=0)
-        norm, other = data["resid_norm"].values[..., position], of(data)
-        found = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
-        measure = f"r of norm and {name} over {other.shape[-1] - 1} changes"
-        return [Row("no edit", "no edit", measure, intervals.interval(found, seed=read.settings.seed))]
-
-    return rows
+    data = read.data(sweep.name).isel(edit=0)
+    norm, other = data["resid_norm"].values[..., position], of(data)
+    found = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
+    measure = f"r of norm and {name} over {other.shape[-1] - 1} changes"
+    return [Row("no edit", "no edit", measure, intervals.interval(found, seed=read.settings.seed))]
 
 
-def bounded_below(sweep: Sweep) -> Test:
+@from_results
+def bounded_below(read: Numbers, sweep: Sweep) -> tuple[bool, str]:
     """Return the identity that the largest share of the spectrum is at least its bound, under every edit (Theorem 1)."""
-
-    def test(read: Numbers) -> tuple[bool, str]:
-        data = read.data(sweep.name)
-        short = max(float((data["bound"] - data["spectrum"].isel(rank=0)).max()), 0.0)
-        return short <= SLACK, f"largest shortfall of p_1 below its bound: {short:.2g}"
-
-    return test
+    data = read.data(sweep.name)
+    short = max(float((data["bound"] - data["spectrum"].isel(rank=0)).max()), 0.0)
+    return short <= SLACK, f"largest shortfall of p_1 below its bound: {short:.2g}"
 
 
 def by_depth(read: Stored, position: int, eps: float, conditions: Sequence[Where]) -> Drawing:
@@ -183,6 +172,6 @@ def by_depth(read: Stored, position: int, eps: float, conditions: Sequence[Where
         means = intervals.intervals(values, axis=1, seed=seed)  # [row, depth]
         curves = [Line(there[row].label, range(len(line)), [*line]) for row, line in zip(rows, means, strict=True)]
         found.append([Panel("", label, curves)])
-    caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the
-        stream that enters layer l); entropy of attention rows and heads that sink, by layer."""
+    caption = """Matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the stream that
+        enters layer l); entropy of attention rows and heads that sink, by layer."""
     return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend="above"), caption, name)

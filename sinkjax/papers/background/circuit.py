@@ -7,7 +7,6 @@ reader's input by as much in a random direction.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, compose, edit
 from sinkjax.analysis import intervals
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
@@ -29,10 +28,8 @@ COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", 
 RECEIVERS = (*COMPONENTS[1:], REST)
 SENDERS = (*COMPONENTS, BOTH)
 LATE = ("late attention", "late MLP", REST)
-PATHS = (
-    *(f"{one} to {other}" for number, one in enumerate(COMPONENTS) for other in RECEIVERS[number:]),
-    *(f"{BOTH} to {other}" for other in LATE),
-)
+PATHS = [f"{sender} to {receiver}" for number, sender in enumerate(COMPONENTS) for receiver in RECEIVERS[number:]]
+PATHS += [f"{BOTH} to {receiver}" for receiver in LATE]
 DONORS = ("mean", "other")  # over the other positions of a prompt, or one of them at random
 
 
@@ -44,8 +41,7 @@ class Settings(Controlled, Sinks, Mapped):
 def study(lab: Lab, s: Settings) -> None:
     """Paths from the first two blocks to the first token's sink."""
     lab.needs("MLP", "pre-norm")
-    if lab.layers <= EARLY:
-        raise SinkjaxError(f"the circuit needs a layer after the first two, and this model has {lab.layers}")
+    refuse(lab.layers <= EARLY, f"the circuit needs a layer after the first two, and this model has {lab.layers}")
     sink, size = sink_rate(0, s.eps), largest_activation(0)
 
     forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
@@ -74,8 +70,8 @@ def study(lab: Lab, s: Settings) -> None:
         return [effect(measure, node(BOTH, "other")), effect(measure, node("late MLP"), controls=False)]
 
     source, massive, both = "ours, on Peng et al. 2026", reaches(size, nodes, MASSIVE_SIZE), node(BOTH)
-    early = unedited(attention_to(0, 1), nodes, minus=strongest_other_attention(0, 1))
-    lab.claim("early", "Peng et al. 2026, within two blocks", early)
+    first_two = unedited(attention_to(0, 1), nodes, minus=strongest_other_attention(0, 1))
+    lab.claim("early", "Peng et al. 2026, within two blocks", first_two)
     sinks = is_sink(attention_to(0, lab.half), nodes, strongest_other_attention(0, lab.half))
     lab.claim("sink", source, effect(sink, both), sinks, others(sink), sign=-1, took=WRITTEN)
     lab.claim("activation", source, effect(size, both, above=typical_activation()), massive, others(size), sign=-1, took=WRITTEN)
@@ -103,19 +99,16 @@ class Circuit:
 
     def sites(self, sender: str) -> list[tuple[str, int]]:
         """Return the kind ("attn" or "mlp") and the layer of a component, or of each component of both early blocks."""
-        found = []
-        for name in COMPONENTS[: 2 * EARLY] if sender == BOTH else (sender,):
-            kind = "attn" if "attention" in name else "mlp"
-            found.append((kind, self.late if name.startswith("late") else int(name.split(" ")[1])))
-        return found
+        names = COMPONENTS[: 2 * EARLY] if sender == BOTH else (sender,)
+        layers = [self.late if name.startswith("late") else int(name.split(" ")[1]) for name in names]
+        return [("attn" if "attention" in name else "mlp", layer) for name, layer in zip(names, layers, strict=True)]
 
     def output(self, kind: str, layer: int, donor: str) -> NDArray[Any]:
         """Return a component's mean output over the positions after the first, or at one of them: float[prompt, dim]."""
         values = self.written[f"{kind}_out"][layer][:, 1:]
         if donor == "mean":
             return np.asarray(np.nanmean(values, axis=1))
-        rng = intervals.generator(self.seed, "background/circuit other positions")
-        prompts, T, _ = values.shape
+        (prompts, T, _), rng = values.shape, intervals.generator(self.seed, "background/circuit other positions")
         return np.asarray(values[np.arange(prompts), rng.integers(0, T, prompts)])
 
     def replace(self, sender: str, donor: str) -> Edit:
@@ -124,10 +117,9 @@ class Circuit:
 
     def replace_in_others(self, rng: np.random.Generator, sender: str, donor: str) -> Edit:
         """Replace the same components in random layers, not the first two nor, if others are left, the late one."""
-        others = [one for one in range(EARLY, len(self.written["mlp_out"])) if one != self.late] or [self.late]
+        others = [layer for layer in range(EARLY, len(self.written["mlp_out"])) if layer != self.late] or [self.late]
         ranks = sorted(rng.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
-        drawn = [others[rank] for rank in ranks]
-        sites = dict.fromkeys((kind, drawn[layer if layer < EARLY else 0]) for kind, layer in self.sites(sender))
+        sites = dict.fromkeys((kind, others[ranks[layer if layer < EARLY else 0]]) for kind, layer in self.sites(sender))
         # ranks, because a plan does not know the late layer
         return self._replace([*sites], donor, f"{sender} of other layers, numbers {', '.join(map(str, ranks))}")
 
@@ -145,8 +137,8 @@ class Circuit:
             rng: Random numbers for a change of the reader's input in a random direction instead, drawn for each prompt.
         """
         sender, _, receiver = path.partition(" to ")
-        own, sites = self.written, self.sites(sender)
-        change = np.sum([self.output(kind, at, donor) - own[f"{kind}_out"][at][:, 0] for kind, at in sites], axis=0)
+        sites = [(kind, at, self.written[f"{kind}_out"][at][:, 0]) for kind, at in self.sites(sender)]
+        change = np.sum([self.output(kind, at, donor) - unedited for kind, at, unedited in sites], axis=0)
         if rng is not None:
             turned = rng.standard_normal(change.shape)
             change = turned * np.linalg.norm(change, axis=-1, keepdims=True) / np.linalg.norm(turned, axis=-1, keepdims=True)
@@ -159,24 +151,19 @@ class Circuit:
 
 def effects_of_paths(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
     """Draw heat maps of the effects of paths on measures: one row per measure and one column per donor."""
-    cases = {(case["path"], case["donor"]): case for case in over.edits}
     rows = []
     for measure in measures:
-        maps = []
-        for donor in DONORS:
-            found = np.full((len(RECEIVERS), len(SENDERS)), np.nan)
-            for (x, receiver), (y, sender) in itertools.product(enumerate(RECEIVERS), enumerate(SENDERS)):
-                if (case := cases.get((f"{sender} to {receiver}", donor))) is not None:
-                    edited, plain = (read.value(measure, over, case, edited) for edited in (True, False))
-                    found[x, y] = np.mean(np.log(edited) - np.log(plain) if measure.log else edited - plain)
-            maps.append(found)
-        most = max(float(np.nanmax(np.abs(found))) for found in maps) or 1.0
+        maps = np.full((len(DONORS), len(RECEIVERS), len(SENDERS)), np.nan)
+        for case in over.edits:
+            sender, _, receiver = case["path"].partition(" to ")
+            edited, unedited = (read.edited(measure, over[case], edited) for edited in (True, False))
+            maps[DONORS.index(case["donor"]), RECEIVERS.index(receiver), SENDERS.index(sender)] = np.mean(edited - unedited)
+        most = float(np.nanmax(np.abs(maps))) or 1.0
         name = f"effect on {'log of ' if measure.log else ''}{measure.name}"
-        rows.append(heatmaps.MapRow(maps, name, (-most, most), signed=True))
+        rows.append(heatmaps.MapRow([*maps], name, (-most, most), signed=True))
     columns = [heatmaps.MapColumn(f"donor: {donor}", list(RECEIVERS), "reads") for donor in DONORS]
     figure = heatmaps.grids(columns, rows, list(SENDERS), "writes")
     what = " and ".join(measure.name for measure in measures)
-    caption = f"""Change of {what} when one component's output at the first token (vertical axis) is replaced for only one
-        reader (horizontal axis), by its mean over the other positions or by its output at another position. Means over prompts.
-        Grey cells are not paths."""
+    caption = f"""Change of {what} when one component's output at the first token (vertical axis) is replaced for only one reader
+        (horizontal axis), by its mean over the other positions or by another one's. Grey cells are not paths."""
     return read.drawing("circuit", figure, caption, over.name, bands=False)

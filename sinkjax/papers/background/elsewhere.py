@@ -6,13 +6,14 @@ at one position of every prompt. Controls put random tokens there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import xarray
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, edit, forward
@@ -26,12 +27,9 @@ from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import in_layers
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.measures import SIZES, in_layers
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.parts import without_replacement
-
-if TYPE_CHECKING:
-    import xarray
 
 NATURAL = "in the text"
 SINKS, SIZE = "heads that sink there (%)", "largest |h| there over that of the median position"
@@ -59,19 +57,19 @@ def study(lab: Lab, s: Settings) -> None:
     sink, size = sink_rate(s.place, s.eps), over_median(s.place)
     columns = (sink, size, massive_prompts(s.place))
 
-    rows = lab.donor("rows", partial(embeddings_of, s.tokens), np.zeros((len(s.tokens), width)), of_edited=True)
+    blank = np.zeros((len(s.tokens), width))
+    rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], ids_of(run.loaded[0], s.tokens)), blank, of_edited=True)
     draw_others = partial(random_embeddings, s.tokens, s.controls, s.seed)
     others = lab.donor("others", draw_others, np.zeros((s.controls, width)), of_edited=True)
 
-    def put(row: NDArray[Any], label: str) -> Edit:
-        return edit("embed", "set", row, queries=s.place, label=label)
+    put = partial(edit, "embed", "set", queries=s.place)
 
     def another_token(rng: np.random.Generator, case: Case) -> Edit:
         number = int(rng.integers(len(others)))
-        return put(others[number], f"random token {number}")
+        return put(others[number], label=f"random token {number}")
 
     text = lab.sweep("text", measures=columns, title="text")
-    edits = {ALL.at(token=token): put(row, repr(token)) for token, row in zip(s.tokens, rows, strict=True)}
+    edits = {ALL.at(token=token): put(row, label=repr(token)) for token, row in zip(s.tokens, rows, strict=True)}
     placed = lab.sweep("placed", edits, columns, another_token, prompts=s.placed_prompts)
     lab.noop(edit("embed", "scale", 1.0, queries=s.place))
 
@@ -90,15 +88,14 @@ def study(lab: Lab, s: Settings) -> None:
 def over_median(position: int, layers: Place | None = None) -> Measure:
     """Largest |h| at a position over the median one's, after some layers; with all layers, the embedding counts too."""
     name = f"largest |h| at position {position} over that of the median position{in_layers(layers)}"
-    asks = Probe(resid_max=True)
-    return Measure(name, lambda data: ratios(data, layers)[..., position], asks, log=True, note=NOTE, position=position)
+    return Measure(name, lambda data: ratios(data, layers)[..., position], SIZES, log=True, note=NOTE, position=position)
 
 
 def ratios(data: xarray.Dataset, layers: Place | None = None) -> NDArray[Any]:
     """Largest |h| at each position over the median position's, largest over depths: float[..., prompt, position]."""
-    sizes = np.asarray(data["resid_max"].values)
+    sizes = data["resid_max"].values
+    depths = [layer + 1 for layer in (layers and layers.layers) or range(sizes.shape[-2] - 1)]
     over = sizes / np.nanmedian(sizes, axis=-1, keepdims=True)
-    depths = [number + 1 for number in (layers and layers.layers) or range(sizes.shape[-2] - 1)]
     return np.asarray((over if len(depths) == sizes.shape[-2] - 1 else over[..., depths, :]).max(axis=-2))
 
 
@@ -113,61 +110,52 @@ def sinks(data: xarray.Dataset, eps: float) -> NDArray[Any]:
 def candidates(text: xarray.Dataset) -> NDArray[np.bool_]:
     """Positions except the first that enough queries see: bool[prompt, position]."""
     position = np.arange(text.sizes["position"])
-    return (position > 0) & (position + MIN_QUERIES <= text["length"].values[:, None])
+    return np.asarray((position > 0) & (position + MIN_QUERIES <= text["length"].values[:, None]))
 
 
 def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
     """Positions of the candidates that are the token, with or without a space before it: bool[prompt, position]."""
     size = text.sizes["position"]
     texts = [[*(one.strip(" ") for one in row), *[""] * (size - len(row))] for row in text.attrs["study"]["token_texts"]]
-    found: NDArray[np.bool_] = (np.array(texts, object) == token.strip(" ")) & candidates(text)
-    return found
+    return np.asarray((np.array(texts, object) == token.strip(" ")) & candidates(text))
 
 
-def at_first_of(tokens: Sequence[str], of: Literal["activation", "sink"], sweep: Sweep, eps: float) -> Contrast:
+@from_results
+def at_first_of(read: Numbers, tokens: Sequence[str], of: Literal["activation", "sink"], sweep: Sweep, eps: float) -> Parts:
     """Return the excess of the first of some tokens in each text over a typical position; the whole is position 0's excess.
 
     Args:
+        read: The results.
         tokens: The tokens.
         of: "activation" (the logarithm of its ratio to the median position) or "sink" (heads that sink on it, in per cent).
         sweep: The sweep whose unedited model is read.
         eps: Attention above which a head sinks on a key.
     """
-
-    def parts(read: Numbers) -> Parts:
-        text = read.data(sweep.name).isel(edit=0)
-        values = np.log(ratios(text)) if of == "activation" else sinks(text, eps)
-        typical = np.nanmedian(np.where(candidates(text), values, np.nan), axis=-1)
-        there = np.any([occurrences(text, token) for token in tokens], axis=0)
-        found = np.where(there.any(axis=-1), values[np.arange(len(values)), there.argmax(axis=-1)], np.nan)
-        label = f"{of} at the first {' or '.join(map(repr, tokens))}, above a typical position"
-        span, unit = (None, "log") if of == "activation" else ((0.0, 100.0), "percentage points")
-        why = "nothing is edited, and typical positions are the comparison"
-        return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, uncontrolled=why)
-
-    return parts
+    text = read.data(sweep.name).isel(edit=0)
+    values = np.log(ratios(text)) if of == "activation" else sinks(text, eps)
+    typical = np.nanmedian(np.where(candidates(text), values, np.nan), axis=-1)
+    there = np.any([occurrences(text, token) for token in tokens], axis=0)
+    found = np.where(there.any(axis=-1), values[np.arange(len(values)), there.argmax(axis=-1)], np.nan)
+    label = f"{of} at the first {' or '.join(map(repr, tokens))}, above a typical position"
+    span, unit = (None, "log") if of == "activation" else ((0.0, 100.0), "percentage points")
+    why = "nothing is edited, and typical positions are the comparison"
+    return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, uncontrolled=why)
 
 
 def tokens_in_text(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> list[Row]:
     """Activation and sink where the text has each token, ranked among as many random other positions of the same prompts."""
-    text = read.data(sweep.name).isel(edit=0)
-    values = {SINKS: sinks(text, eps), SIZE: ratios(text)}
-    clusters = read.clusters(text.sizes["prompt"], sweep.name)
-    return [row for token in tokens for row in _rows(text, token, values, read.settings, clusters)]
-
-
-def _rows(
-    text: xarray.Dataset, token: str, values: dict[str, NDArray[Any]], s: Settings, clusters: NDArray[Any] | None
-) -> Iterator[Row]:
-    where, usable = occurrences(text, token), candidates(text)
-    rng = intervals.generator(s.seed, f"background/elsewhere in the text {token}")
-    drawn = without_replacement(s.controls, partial(random_places, where, usable, rng), methodcaller("tobytes"))
-    present = where.any(axis=-1)
-    for name, found in values.items():
-        here, *random = (_mean_at(found, chosen) for chosen in (where, *drawn))
-        value = intervals.interval(here, seed=s.seed, clusters=clusters)
-        rank = Rank.among(here[present].mean(), [mean[present].mean() for mean in random]) if present.any() else None
-        yield Row(f"{token!r} {NATURAL}", NATURAL, name, value, rank=rank)
+    text, s, rows = read.data(sweep.name).isel(edit=0), read.settings, []
+    clusters, usable = read.clusters(text.sizes["prompt"], sweep.name), candidates(text)
+    for token in tokens:
+        where, rng = occurrences(text, token), intervals.generator(s.seed, f"background/elsewhere in the text {token}")
+        drawn = without_replacement(s.controls, partial(random_places, where, usable, rng), methodcaller("tobytes"))
+        present = where.any(axis=-1)
+        for name, values in ((SINKS, sinks(text, eps)), (SIZE, ratios(text))):
+            here, *random = (_mean_at(values, chosen) for chosen in (where, *drawn))
+            value = intervals.interval(here, seed=s.seed, clusters=clusters)
+            rank = Rank.among(here[present].mean(), [mean[present].mean() for mean in random]) if present.any() else None
+            rows.append(Row(f"{token!r} {NATURAL}", NATURAL, name, value, rank=rank))
+    return rows
 
 
 def random_places(where: NDArray[np.bool_], usable: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -180,33 +168,26 @@ def random_places(where: NDArray[np.bool_], usable: NDArray[np.bool_], rng: np.r
 def _mean_at(values: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
     """Return the mean of values[prompt, position] over the chosen positions: float[prompt], NaN if there are none."""
     count, sums = where.sum(axis=-1), np.where(where, values, 0).sum(axis=-1)
-    found: NDArray[Any] = np.divide(sums, count, out=np.full(len(where), np.nan), where=count > 0)
-    return found
+    return np.asarray(np.divide(sums, count, out=np.full(len(where), np.nan), where=count > 0))
 
 
 def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> Drawing:
     """Draw the activation and the sink where the text has each token."""
-    rows = tokens_in_text(read, tokens, sweep, eps)
-    found = {name: [Mark(row.condition, row.value, NATURAL) for row in rows if row.measure == name] for name in (SINKS, SIZE)}
+    marks: dict[str, list[Mark]] = {SINKS: [], SIZE: []}
+    for row in tokens_in_text(read, tokens, sweep, eps):
+        marks[row.measure].append(Mark(row.condition, row.value, NATURAL))
     caption = "Heads that sink on a token, and its largest |h| over that of the median position, where the text has it."
-    return read.drawing("tokens-in-text", points(found, "value"), caption, sweep.name)
+    return read.drawing("tokens-in-text", points(marks, "value"), caption, sweep.name)
 
 
 # Tokens that are put at a position.
-
-
-def embeddings_of(tokens: Sequence[str], run: Unedited) -> NDArray[Any]:
-    """The embeddings of some tokens: float[token, width]."""
-    model, _ = run.loaded
-    return rows_of(model, ids_of(model, tokens))
 
 
 def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedited) -> NDArray[Any]:
     """The embeddings of `count` random tokens, neither special nor among `tokens`: float[count, width]."""
     model, _ = run.loaded
     assert model.tokenizer is not None
-    vocabulary = np.arange(model.config.vocab_size or 0)
-    ordinary = np.setdiff1d(vocabulary, [*model.tokenizer.special, *ids_of(model, tokens)])
+    ordinary = np.setdiff1d(np.arange(model.config.vocab_size or 0), [*model.tokenizer.special, *ids_of(model, tokens)])
     refuse(ordinary.size < count, f"{count} controls are more than the model's {ordinary.size} other tokens")
     rng = intervals.generator(seed, "background/elsewhere controls")
     return rows_of(model, rng.choice(ordinary, count, replace=False))
@@ -215,15 +196,14 @@ def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedite
 def ids_of(model: Model, tokens: Sequence[str]) -> list[int]:
     """Return the ids of tokens after a word. Raises an error if a text is not a single token of the model."""
     assert model.tokenizer is not None
-    found = [model.tokenizer.encode(f"a{token}")[-1] for token in tokens]
-    for token, number in zip(tokens, found, strict=True):
-        other = model.tokenizer.tokens([number]) != [token]
-        refuse(other, f"{token!r} is not one token of this model's tokenizer; choose other tokens")
-    return found
+    ids = [model.tokenizer.encode(f"a{token}")[-1] for token in tokens]
+    for token, number in zip(tokens, ids, strict=True):
+        several = model.tokenizer.tokens([number]) != [token]
+        refuse(several, f"{token!r} is not one token of this model's tokenizer; choose other tokens")
+    return ids
 
 
 def rows_of(model: Model, ids: ArrayLike) -> NDArray[Any]:
     """Embeddings as they enter the stream, with the factor that a model such as Gemma multiplies them by: float[token, width]."""
     probe, tokens = Probe(capture=(Capture(Site.EMBED),)), np.asarray(ids, np.int32)[:, None]  # more than a context may hold
-    record = forward(model.params, tokens, model.config, probe=probe, logits=False).record
-    return np.asarray(record["embed"][:, 0], np.float32)
+    return np.asarray(forward(model.params, tokens, model.config, probe=probe, logits=False).record["embed"][:, 0], np.float32)

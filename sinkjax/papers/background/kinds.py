@@ -17,9 +17,8 @@ from sinkjax import Capture, Edit, Probe, Site, edit, forward
 from sinkjax.analysis import intervals, metrics
 from sinkjax.checkpoints.model import Model
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
 from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Numbers
+from sinkjax.study.numbers import Numbers, from_results
 from sinkjax.study.work import Batch, Calculation
 
 KINDS = ("no-op", "broadcast", "neither")
@@ -54,11 +53,11 @@ def study(lab: Lab, s: Settings) -> None:
     """Sinks that are no-ops, and sinks that are broadcast."""
     lab.needs("causal mask", "softmax")
     change, nll = state_change(lab.layers - 1), loss()
-    heads = lab.donor("sinks", partial(heads_of, s.key), placeholder(lab), of_edited=True)
+    heads = lab.donor("sinks", lambda run: Heads(*kinds_of(*run.loaded, s.key), run.loaded[1].lengths), placeholder(lab), True)
 
     def another_key(rng: np.random.Generator, case: Case) -> Edit:
-        key = int(rng.choice(np.delete(np.arange(int(heads.lengths.min()) - 1), s.key)))
-        return take(heads, case["way"], case["kind"], key, s.seed)
+        keys = np.delete(np.arange(int(heads.lengths.min()) - 1), s.key)
+        return take(heads, case["way"], case["kind"], int(rng.choice(keys)), s.seed)
 
     edits = {ALL.at(kind=kind, way=way): take(heads, way, kind, s.key, s.seed) for kind in KINDS for way in WAYS}
     edited = lab.sweep("edited", edits, [change, nll], another_key)
@@ -88,23 +87,17 @@ def kinds_of(model: Model, batch: Batch, key: int) -> tuple[NDArray[Any], NDArra
     kinds, values = [], []
     for tokens, lengths in batch.blocks(BLOCK):
         record = forward(model, tokens, probe=probe, lengths=lengths, logits=False).record
-        found = metrics.sink_kind(record, model.params["layers"]["o"])
-        kinds.append(np.where(found.key == key, found.kind, ""))
+        sinks = metrics.sink_kind(record, model.params["layers"]["o"])
+        kinds.append(np.where(sinks.key == key, sinks.kind, ""))
         values.append(np.asarray(record["values"], np.float32))
     return np.concatenate(kinds), np.concatenate(values)
 
 
-def heads_of(key: int, run: Unedited) -> Heads:
-    """The heads of a model by the kind of their sink on a key."""
-    model, batch = run.loaded
-    return Heads(*kinds_of(model, batch, key), np.asarray(batch.lengths))
-
-
 def placeholder(lab: Lab) -> Heads:
     """Heads without a sink, and values of the right shape."""
-    B, L, T, one = lab.prompts, lab.layers, lab.settings.length, lab.architecture
-    values = np.broadcast_to(np.float32(0), (B, L, T, one.kv_heads, one.head_dim))
-    return Heads(np.full((B, L, one.heads), ""), values, np.full(B, T))
+    B, L, T, config = lab.prompts, lab.layers, lab.settings.length, lab.architecture
+    values = np.broadcast_to(np.float32(0), (B, L, T, config.kv_heads, config.head_dim))
+    return Heads(np.full((B, L, config.heads), ""), values, np.full(B, T))
 
 
 def take(heads: Heads, way: str, kind: str, key: int, seed: int) -> Edit:
@@ -157,23 +150,20 @@ def state_change(last: int) -> Measure:
 def shares_of(key: int, model: Model, batch: Batch) -> xarray.Dataset:
     """Percentage of each prompt's heads whose sink is at a key, by kind."""
     kinds, _ = kinds_of(model, batch, key)
-    found = np.stack([100 * (kinds == kind).mean(axis=(1, 2)) for kind in KINDS])
-    return xarray.Dataset({"share": (("kind", "prompt"), found)}, {"kind": list(KINDS)})
+    shares = np.stack([100 * (kinds == kind).mean(axis=(1, 2)) for kind in KINDS])
+    return xarray.Dataset({"share": (("kind", "prompt"), shares)}, {"kind": list(KINDS)})
 
 
 def _share(read: Numbers, shares: Calculation, kind: str) -> NDArray[Any]:
     return np.asarray(read.data(shares.name)["share"].sel(kind=kind).values)
 
 
-def more_heads(shares: Calculation, kind: str, minus: str) -> Contrast:
+@from_results
+def more_heads(read: Numbers, shares: Calculation, kind: str, minus: str) -> Parts:
     """Return the heads of one kind minus heads of another, in percent of all heads; the whole is the first."""
-
-    def parts(read: Numbers) -> Parts:
-        one, other = (_share(read, shares, name) for name in (kind, minus))
-        label, why = f"heads with a {kind} sink minus heads with a {minus} sink (%)", "nothing is edited"
-        return Parts(one - other, None, one, (0.0, 100.0), "percentage points", label, uncontrolled=why)
-
-    return parts
+    whole, label = _share(read, shares, kind), f"heads with a {kind} sink minus heads with a {minus} sink (%)"
+    excess = whole - _share(read, shares, minus)
+    return Parts(excess, None, whole, (0.0, 100.0), "percentage points", label, uncontrolled="nothing is edited")
 
 
 def has_heads(shares: Calculation, *kinds: str) -> Premise:

@@ -24,7 +24,7 @@ from sinkjax.study import *
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.measures import largest_elsewhere
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.premises import without_bos
 
 SPARED = 10  # largest dims that no control sets
@@ -85,8 +85,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("constant", f"{paper}, section 2.1, Fig. 4", steady(late, early, middle, once), is_massive, stays=True)
     lab.claim("zero", f"{paper}, Table 3", effect(loss(), zero), is_massive, took=removed(after, zero))
     lab.claim("held", f"ours, on {paper}, Table 3", effect(loss(), held.every), is_massive, took=removed(after, held.every))
-    varies = all_of(is_massive, without_bos(once))
-    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), varies, stays=True, took=WRITTEN)
+    lab.claim("mean", f"{paper}, Table 3", effect(loss(), mean), all_of(is_massive, without_bos(once)), stays=True, took=WRITTEN)
     lab.claim("median", f"{paper}, section 3", effect(loss(), ordinary.every), is_massive, stays=True, took=WRITTEN)
 
     lab.draw(sizes_by_depth, once, here)
@@ -139,26 +138,19 @@ def median_activation() -> Measure:
     return Measure(name, lambda data: np.asarray(metrics.hidden_median(data)[..., 1:].mean(axis=-1)), STATES, log=True)
 
 
-def share_of_prompts(measure: Measure, sweep: Sweep) -> Contrast:
+@from_results
+def share_of_prompts(read: Numbers, measure: Measure, sweep: Sweep) -> Parts:
     """Return a percentage of the prompts of the unedited model. No measurement is its whole."""
-
-    def parts(read: Numbers) -> Parts:
-        found = read.first(measure, sweep)
-        why = "nothing is edited"
-        return Parts(found, None, None, (0.0, 100.0), "percentage points", measure.name, uncontrolled=why)
-
-    return parts
+    values, why = read.first(measure, sweep), "nothing is edited"
+    return Parts(values, None, None, (0.0, 100.0), "percentage points", measure.name, uncontrolled=why)
 
 
-def steady(late: Measure, early: Measure, typical: Measure, sweep: Sweep) -> Contrast:
+@from_results
+def steady(read: Numbers, late: Measure, early: Measure, typical: Measure, sweep: Sweep) -> Parts:
     """Return the change of a size from an early layer to a late one; the whole is its early excess over a typical size."""
-
-    def parts(read: Numbers) -> Parts:
-        last, first, other = (np.log(read.first(measure, sweep)) for measure in (late, early, typical))
-        label, why = f"{late.name} minus {early.name}", "nothing is edited"
-        return Parts(last - first, None, first - other, None, "log", label, uncontrolled=why)
-
-    return parts
+    last, first, other = (np.log(read.first(measure, sweep)) for measure in (late, early, typical))
+    label, why = f"{late.name} minus {early.name}", "nothing is edited"
+    return Parts(last - first, None, first - other, None, "log", label, uncontrolled=why)
 
 
 def sizes_by_depth(read: Stored, sweep: Sweep, position: int) -> Drawing:
@@ -169,10 +161,7 @@ def sizes_by_depth(read: Stored, sweep: Sweep, position: int) -> Drawing:
     ratios = {"hidden state": ranked[..., 0] / middle, f"position {position}": data["resid_max"].values[..., position] / middle}
     panels = []
     for label, rows in {"|h| in a hidden state": sizes, "largest |h| / median |h|": ratios}.items():
-        drawn = [
-            Line(name, range(row.shape[1]), [*intervals.intervals(row.T, seed=read.settings.seed)]) for name, row in rows.items()
-        ]
-        panels.append([Panel("", label, drawn, True)])
-    caption = """Top: the three largest and the median |h| of a prompt's hidden state, all positions together. Bottom: the largest
-        over the median."""
+        means = {name: intervals.intervals(row.T, seed=read.settings.seed) for name, row in rows.items()}
+        panels.append([Panel("", label, [Line(name, range(len(mean)), [*mean]) for name, mean in means.items()], True)])
+    caption = "The three largest and the median |h| of a prompt's hidden state (top), and the largest over the median (bottom)."
     return read.drawing("sizes-by-depth", line_figure(panels, "depth (0: embedding, l + 1: after layer l)"), caption, sweep.name)

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit, edit_weights, forward
-from sinkjax.probes.statistics import column_sums
+from sinkjax.probes.statistics import PairView, column_sums
 from sinkjax.study import *
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.measures import in_layers, layer_index
-
-if TYPE_CHECKING:
-    import jax
-    import xarray
-
-    from sinkjax.probes.statistics import PairView
 
 FIRST, LAST = 3, 1  # number of first and last layers that the paper leaves out
 TABLE = "Ran-Milo et al. 2026, Table 1"
@@ -78,23 +74,16 @@ def study(lab: Lab, s: Settings) -> None:
         label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
         return edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)
 
-    largest = {ALL: edit_weights("k", "scale", 0.0, rows=sorted(order[:COLUMNS].tolist()))}
-    columns = lab.sweep("columns", largest, [seen, size], other_columns, title="three columns of W_K")
+    largest = edit_weights("k", "scale", 0.0, rows=sorted(order[:COLUMNS].tolist()))
+    columns = lab.sweep("columns", {ALL: largest}, [seen, size], other_columns, title="three columns of W_K")
     lab.noop(edit("position_vector", "scale", 1.0))
 
     sinks = is_sink(attention_to(0, lab.half), edited, strongest_other_attention(0, lab.half))
 
-    def removed(name: str, way: str, stays: bool = False) -> None:
-        """Claim that an intervention takes attention from the first token, or that this attention stays."""
+    claims = ("bias", "vector", "effective", "positions", "token", "mlp", "none")  # one for each way, in their order
+    for name, way in zip(claims, ways, strict=True):
+        stays = name in ("positions", "token")
         lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sinks, sign=1 if stays else -1, stays=stays, took=WRITTEN)
-
-    removed("bias", "no query bias")
-    removed("vector", "first position vector replaced")
-    removed("effective", "effective vectors exchanged")
-    removed("positions", "position vectors exchanged", stays=True)
-    removed("token", "no first token", stays=True)
-    removed("mlp", "no MLP")
-    removed("none", "no position vectors")
     lab.claim("columns", TABLE, effect(seen, columns.every), sinks, sign=-1, took=WRITTEN)
 
     lab.draw(dots, seen, size, over=edited)
@@ -113,17 +102,16 @@ def vectors_of(run: Unedited) -> Vectors:
     first = Capture(Site.MLP_OUT, layers=(0,), positions=(0, 1), name="out")
     probe = Probe(capture=(first, Capture(Site.POSITION_VECTOR, positions=(0, 1), name="vector")))
 
-    def captured(tokens: NDArray[Any], lengths: NDArray[Any], edit: Edit) -> tuple[NDArray[Any], NDArray[Any]]:
-        record = forward(model.params, tokens, model.config, edit, probe, lengths, logits=False).record
-        return np.asarray(record["vector"]), np.asarray(record["out"])[:, 0]
+    def captured(prompts: slice, made: Edit) -> tuple[NDArray[Any], NDArray[Any]]:
+        tokens, lengths = batch.tokens[prompts], batch.lengths[prompts]
+        record = forward(model.params, tokens, model.config, made, probe, lengths, logits=False).record
+        return np.asarray(record["vector"][0]), np.asarray(record["out"])[:, 0]
 
-    vectors, written = captured(batch.tokens, batch.lengths, compose())
-    p = vectors[0]
-    read = np.zeros((1, 1, batch.tokens.shape[1], p.shape[1]), np.float32)
-    read[0, 0, :2] = p
-    alone = edit("mlp_in", "set", read, layers=0, queries=[0, 1], label="positions alone")
-    _, made = captured(batch.tokens[:1], batch.lengths[:1], alone)
-    return Vectors(p, p + made[0], written[:, 0])
+    p, written = captured(slice(None), compose())
+    values = np.zeros((1, 1, batch.tokens.shape[1], p.shape[1]), np.float32)
+    values[0, 0, :2] = p
+    _, from_p = captured(slice(1), edit("mlp_in", "set", values, layers=0, queries=[0, 1], label="positions alone"))
+    return Vectors(p, p + from_p[0], written[:, 0])
 
 
 def exchanged(pair: NDArray[Any], written: NDArray[Any]) -> Edit:
@@ -132,13 +120,9 @@ def exchanged(pair: NDArray[Any], written: NDArray[Any]) -> Edit:
     At the first position, its component along the first vector is turned into the direction of the second; the second position
     gets the opposite change.
     """
-    pair = pair.astype(np.float64)
-    own, other = pair / np.linalg.norm(pair, axis=1, keepdims=True)
+    own, other = pair.astype(np.float64) / np.linalg.norm(pair.astype(np.float64), axis=1, keepdims=True)
     change = ((written @ own)[:, None] * (other - own)).astype(np.float32)
-    return compose(
-        edit("mlp_out", "add", change, layers=0, queries=0),
-        edit("mlp_out", "add", -change, layers=0, queries=1),
-    )
+    return compose(*(edit("mlp_out", "add", sign * change, layers=0, queries=row) for row, sign in ((0, 1), (1, -1))))
 
 
 @functools.cache
@@ -146,8 +130,7 @@ def second_half_attention() -> Statistic:
     """Attention that each key receives from queries in the second half of the prompt, mean over these queries and over heads."""
 
     def sums(weights: jax.Array, view: PairView) -> jax.Array:
-        late = view.rows[None, :] >= (view.lengths // 2)[:, None]
-        return column_sums(jnp.where(late[:, None, :, None], weights, 0), view)
+        return column_sums(jnp.where((view.rows[None, :] >= (view.lengths // 2)[:, None])[:, None, :, None], weights, 0), view)
 
     def over_heads(found: jax.Array, lengths: jax.Array) -> jax.Array:
         return (found / (lengths - lengths // 2)[:, None, None]).mean(axis=1)
@@ -162,7 +145,5 @@ def second_half_attention_to(key: int, layers: Place) -> Measure:
         return np.asarray(100 * data["second_half_attention"].values[..., layer_index(layers), key].mean(axis=-1))
 
     name = f"attention to key {key} from the second half's queries (%){in_layers(layers)}"
-    note = (
-        "The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads and layers."
-    )
+    note = "The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads, layers."
     return percentage(name, of, Probe(extra=(second_half_attention(),)), note=note, position=key)

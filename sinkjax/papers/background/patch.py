@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sinkjax import Edit, compose, edit, mask_key
-from sinkjax.config_files.checks import positions
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import positions, refuse
 from sinkjax.study import *
 from sinkjax.study.figures import heatmap
 
@@ -29,8 +29,7 @@ class Settings(Controlled, Sinks, Mapped):
     places: tuple[int, ...] = (0, 1, 2, 3, 5, 9, 17, 33)
     """positions that are patched one at a time in all layers"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "key", plus=1)
 
 
@@ -46,32 +45,29 @@ def study(lab: Lab, s: Settings) -> None:
     donor, unmoved = lab.captured("donor", mask, SITES), lab.captured("own", compose(), SITES)
 
     def put(site: str, position: int, values: np.ndarray, label: str, layers: Sequence[int] | None = None) -> Edit:
-        if site in ("key", "value"):
-            return edit(site, "set", values, label=label, layers=layers, keys=position)
-        return edit(site, "set", values, label=label, layers=layers, queries=position)
+        where: dict[str, Any] = {"keys" if site in ("key", "value") else "queries": position}
+        return edit(site, "set", values, label=label, layers=layers, **where)
 
     def same(
         site: str, position: int = after, run: Mapping[str, np.ndarray] = donor, layers: Sequence[int] | None = None
     ) -> Edit:
         """Patch one site with the other run's values of the same position."""
-        if position >= s.length:
-            raise SinkjaxError(f"position {position} of prompts of {s.length} tokens cannot be patched")
+        refuse(position >= s.length, f"position {position} of prompts of {s.length} tokens cannot be patched")
         return put(site, position, run[site][:, :, position], f"{site} of position {position}", layers)
 
     def other(rng: np.random.Generator, case: Case) -> Edit:
         """Patch the same site with the donor run's values of a random later position, drawn for each prompt."""
-        site = case["site"]
-        prompts = donor[site].shape[1]
-        drawn = np.asarray(rng.integers(after + 1, s.length, prompts))
-        label = f"{site} of positions {', '.join(str(place) for place in drawn)}"
-        return put(site, after, donor[site][:, np.arange(prompts), drawn], label, case.place.layers)
+        site, prompts = case["site"], np.arange(donor[case["site"]].shape[1])
+        drawn = rng.integers(after + 1, s.length, len(prompts))
+        label = f"{site} of positions {', '.join(map(str, drawn))}"
+        return put(site, after, donor[site][:, prompts, drawn], label, case.place.layers)
 
     moved_sink = lab.sweep("donor", {ALL: mask}, columns, title="donor run")
     places = [forms, grows, ALL, *each(lab.layers)]
     edits = {place.at(site=site): same(site, layers=place.layers) for place in places for site in SITES}
     patched = lab.sweep("patched", edits, columns, other)
-    one = {ALL.at(site=site, place=place): same(site, place) for site in SITES for place in s.places}
-    single = lab.sweep("positions", one, columns, title="one position")
+    at = {ALL.at(site=site, place=place): same(site, place) for site in SITES for place in s.places}
+    single = lab.sweep("positions", at, columns, title="one position")
     lab.noop(*(same(site, run=unmoved) for site in SITES))
 
     def of(site: str, place: Place) -> Where:
@@ -82,21 +78,14 @@ def study(lab: Lab, s: Settings) -> None:
 
     sinks = is_sink(attention_to(s.key, lab.half), patched, strongest_other_attention(s.key, lab.half))
     massive, gu = reaches(largest_activation(s.key), patched, MASSIVE_SIZE), "ours, on Gu et al. 2025, Table 4"
-    stream, keys, values, mlp, attn = (
-        of("resid", forms),
-        of("key", ALL),
-        of("value", ALL),
-        of("mlp_out", grows),
-        of("attn_out", grows),
-    )
-    ours = "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion"
-    lab.claim(
-        "stream", ours, share(seen, stream), all_of(sinks, massive), [share(sink, stream), share(size, stream)], took=WRITTEN
-    )
+    stream, keys, values = of("resid", forms), of("key", ALL), of("value", ALL)
+    ours, beside = "ours, on Kiya et al. 2026, Figs. 8, 9, conclusion", [share(sink, stream), share(size, stream)]
+    lab.claim("stream", ours, share(seen, stream), all_of(sinks, massive), beside, took=WRITTEN)
     lab.claim("keys", gu, share(sink, keys), sinks, [share(size, keys)], took=WRITTEN)
     lab.claim("values", gu, share(sink, values), sinks, stays=True, took=WRITTEN)
     ours = "ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026"
-    lab.claim("mlp", ours, share(size, mlp), massive, [share(size, attn)], took=WRITTEN)
+    mlp, attention = (share(size, of(site, grows)) for site in ("mlp_out", "attn_out"))
+    lab.claim("mlp", ours, mlp, massive, [attention], took=WRITTEN)
 
     lab.draw(heatmap, sink, size, over=patched, axis="site")
     lab.draw(lines_along, "place", sink, over=single, by="site")

@@ -10,27 +10,24 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, Site, Statistic, drop_mlp, edit, mask_key
 from sinkjax.config_files.checks import refuse
-from sinkjax.papers.background._massive import real
+from sinkjax.model.quantisation import rounded
 from sinkjax.papers.background.massive import SPARED, by_size, stream_at
+from sinkjax.probes.statistics import View
 from sinkjax.study import *
 from sinkjax.study.measures import in_layers, layer_index
 
-if TYPE_CHECKING:
-    import jax
-    import xarray
-
-    from sinkjax.probes.statistics import View
-
-STEPS = 127  # a signed 8-bit number has so many on either side of zero
-NOTE = f"""Error: norm of the rounding error with {2 * STEPS + 1} even steps, over the norm of the token's vector, mean over the
+BITS = 8
+NOTE = f"""Error: norm of the rounding error with {2**BITS - 1} even steps, over the norm of the token's vector, mean over the
     other tokens. A tensor holds one prompt."""
 
 
@@ -85,9 +82,8 @@ def tensor_error(position: int, layers: Place | None = None) -> Measure:
 
 def others_error(position: int, layers: Place | None = None) -> Measure:
     """Error of the residual stream with one scale for all tokens of a prompt but one, which is left unrounded, in per cent."""
-    return _error(
-        "stream, the token left unrounded (%)", "stream_others_error", Site.RESID, others_rounding(position), position, layers
-    )
+    name, of = "stream, the token left unrounded (%)", others_rounding(position)
+    return _error(name, "stream_others_error", Site.RESID, of, position, layers)
 
 
 def token_error(position: int, layers: Place | None = None) -> Measure:
@@ -136,8 +132,6 @@ def token_rounding(x: jax.Array, view: View) -> jax.Array:
 
 
 def _rounding(x: jax.Array, view: View, axes: tuple[int, ...], counted: jax.Array | bool = True) -> jax.Array:
-    top = jnp.where(jnp.reshape(counted, (1, -1, 1)), jnp.abs(real(x, view)), 0).max(axis=axes, keepdims=True)
-    scale = jnp.where(top > 0, top, 1) / STEPS
-    lost = jnp.sqrt(jnp.square(jnp.round(x / scale) * scale - x).sum(axis=-1))
-    size = jnp.sqrt(jnp.square(x).sum(axis=-1))
+    counts = jnp.reshape(counted, (1, -1, 1)) & (jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None])
+    lost, size = (jnp.sqrt(jnp.square(y).sum(axis=-1)) for y in (rounded(x, BITS, axes, counts) - x, x))
     return lost / jnp.where(size > 0, size, 1)

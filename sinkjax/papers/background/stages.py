@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Edit, edit
@@ -23,9 +24,6 @@ from sinkjax.study import *
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.measures import MIN_QUERIES, RECEIVED, in_layers, layer_index
 from sinkjax.study.took import Check
-
-if TYPE_CHECKING:
-    import xarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +61,11 @@ def study(lab: Lab, s: Settings) -> None:
     late_sinks, early_sinks = is_sink(late, clamped, late_other), is_sink(early, clamped, early_other)
     source = "ours, on Sun et al. 2024, section 4"
     lab.describe("stages", "ours, on Sun et al. 2024, section 2", lambda read: described(found))
-    lab.claim("late-dies", source, effect(late, clamped.at(stage="last")), all_of(one, late_sinks), sign=-1, took=took("last"))
-    lab.claim(
-        "early-dies", source, effect(early, clamped.at(stage="first")), all_of(two, early_sinks), sign=-1, took=took("first")
-    )
-    lab.claim(
-        "late-stays", source, effect(late, clamped.at(stage="first")), all_of(two, late_sinks), stays=True, took=took("first")
-    )
-    conditions = [clamped.at(stage=name) for name in of_stage]
-    lab.draw(by_layer, partial(attention_in, 0), partial(largest_activation, 0), conditions=conditions)
+    at_first, at_last = (clamped.at(stage=name) for name in of_stage)
+    lab.claim("late-dies", source, effect(late, at_last), all_of(one, late_sinks), sign=-1, took=took("last"))
+    lab.claim("early-dies", source, effect(early, at_first), all_of(two, early_sinks), sign=-1, took=took("first"))
+    lab.claim("late-stays", source, effect(late, at_first), all_of(two, late_sinks), stays=True, took=took("first"))
+    lab.draw(by_layer, partial(attention_in, 0), partial(largest_activation, 0), conditions=[at_first, at_last])
 
 
 def stages_of(run: Unedited) -> list[list[int]]:
@@ -127,8 +121,5 @@ def several(found: list[list[int]]) -> tuple[bool, str]:
 def described(found: list[list[int]]) -> list[Row]:
     """List the layers of every stage."""
     names = ("first layer", "layer of the largest growth", "last layer")
-    return [
-        Row(f"stage {number}", "stages", name, constant(float(layer)))
-        for number, one in enumerate(found, 1)
-        for name, layer in zip(names, one, strict=True)
-    ]
+    layers = [(f"stage {number}", *named) for number, one in enumerate(found, 1) for named in zip(names, one, strict=True)]
+    return [Row(stage, "stages", name, constant(float(layer))) for stage, name, layer in layers]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray
@@ -18,19 +18,15 @@ from numpy.typing import NDArray
 from sinkjax import Edit, Probe, add_logit, compose, edit, sweep
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
-from sinkjax.config_files.checks import among
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import among, refuse
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.measures import read_measure
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.work import Batch, Calculation
-
-if TYPE_CHECKING:
-    from sinkjax.analysis.intervals import Interval
 
 BIN = 8  # positions that share a point of a curve
 
@@ -47,8 +43,7 @@ class Settings(Controlled, Mapped):
     keeps: tuple[int, ...] = (0, 1, 2, 4)
     """how many first tokens are kept; the last ones fill the rest of the cache"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         among(self, "keep", "keeps")
         among(self, "cache", "caches")
 
@@ -61,8 +56,7 @@ def study(lab: Lab, s: Settings) -> None:
     def other_tokens(rng: np.random.Generator, case: Case) -> Edit:
         """Keep as many random early tokens, none of the first ones."""
         size, first = case["size"], case["first"]
-        if size - first < first:
-            raise SinkjaxError(f"positions {first} to {size - 1} are fewer than the {first} that a control draws")
+        refuse(size - first < first, f"positions {first} to {size - 1} are fewer than the {first} that a control draws")
         return window(size, sorted((first + rng.choice(size - first, first, replace=False)).tolist()), s.length)
 
     edits = {case: window(case["size"], case["first"], s.length) for case in sizes}
@@ -96,10 +90,8 @@ def window(size: int, keep: int | Sequence[int], length: int) -> Edit:
         SinkjaxError: The kept keys leave no room for a recent one, or the window is never full.
     """
     count = keep if isinstance(keep, int) else len(keep)
-    if count >= size:
-        raise SinkjaxError(f"a cache of {size} keys cannot keep {count} of them and a last one")
-    if size + 2 > length:
-        raise SinkjaxError(f"a cache of {size} keys is never full in {length} tokens")
+    refuse(count >= size, f"a cache of {size} keys cannot keep {count} of them and a last one")
+    refuse(size + 2 > length, f"a cache of {size} keys is never full in {length} tokens")
     hidden = slice(keep, None) if isinstance(keep, int) else [key for key in range(length) if key not in keep]
     return edit("logits", "set", -np.inf, keys=hidden, distances=slice(size - count, None))
 
@@ -126,25 +118,21 @@ def recomputed_window(size: int, model: Model, batch: Batch) -> xarray.Dataset:
     return xarray.Dataset({"nll": (("prompt", "position"), nll)})
 
 
-def above_recomputed(measure: Measure, where: Where, best: Calculation) -> Contrast:
+@from_results
+def above_recomputed(read: Numbers, measure: Measure, where: Where, best: Calculation) -> Parts:
     """Return the loss under some conditions minus the loss with recomputed windows; the whole is the latter."""
-
-    def parts(read: Numbers) -> Parts:
-        edited = read.edited(measure, where)
-        whole = recomputed(read, measure, best)
-        label, why = (
-            f"{measure.name} minus the same with recomputed windows, {where.text}",
-            "the recomputed windows are the comparison",
-        )
-        return Parts(edited[: len(whole)] - whole, None, whole, None, "nats", label, uncontrolled=why)
-
-    return parts
+    edited, whole = read.edited(measure, where), recomputed(read, measure, best)
+    label = f"{measure.name} minus the same with recomputed windows, {where.text}"
+    why = "the recomputed windows are the comparison"
+    return Parts(edited[: len(whole)] - whole, None, whole, None, "nats", label, uncontrolled=why)
 
 
-def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matched: bool = False) -> Contrast:
+@from_results
+def undone(read: Numbers, measure: Measure, harmed: Where, kept: Where, best: Calculation, matched: bool = False) -> Parts:
     """Return the part of a window's damage that some kept tokens undo; the whole is the difference from recomputed windows.
 
     Args:
+        read: The results.
         measure: The loss.
         harmed: A window.
         kept: The same window with some tokens kept.
@@ -152,43 +140,34 @@ def undone(measure: Measure, harmed: Where, kept: Where, best: Calculation, matc
         matched: Whether `kept` is compared with random kept tokens. These take the place of recent ones and so do harm of their
             own, by which nothing is judged.
     """
-
-    def parts(read: Numbers) -> Parts:
-        worst, better = read.edited(measure, harmed), read.edited(measure, kept)
-        controls = read.controls(measure, kept) if matched else None
-        best_of_all = recomputed(read, measure, best)
-        n, random = len(best_of_all), None if controls is None else worst[: controls.shape[1]] - controls
-        label = f"part of the damage that is undone, {kept.text}" + ", net of random keys" * matched
-        exhausted, gain, whole = matched and read.exhausted(kept), (worst - better)[:n], worst[:n] - best_of_all
-        why = "the window without kept tokens is the comparison"
-        return Parts(gain, random, whole, None, "nats", label, exhausted, kept, why, recovery=True)
-
-    return parts
+    worst, better = read.edited(measure, harmed), read.edited(measure, kept)
+    controls = read.controls(measure, kept) if matched else None
+    best_of_all = recomputed(read, measure, best)  # last: while a study is traced, reading ends here
+    random, n = None if controls is None else worst[: controls.shape[1]] - controls, len(best_of_all)
+    label = f"part of the damage that is undone, {kept.text}" + ", net of random keys" * matched
+    why, exhausted = "the window without kept tokens is the comparison", matched and read.exhausted(kept)
+    return Parts((worst - better)[:n], random, worst[:n] - best_of_all, None, "nats", label, exhausted, kept, why, recovery=True)
 
 
 def recomputed(read: Numbers, measure: Measure, best: Calculation) -> NDArray[Any]:
     """Return a measure of the loss with recomputed windows: float[document]."""
-    found: NDArray[Any] = read_measure(measure, read.data(best.name).expand_dims("edit"))[0]
-    return found
+    return np.asarray(read_measure(measure, read.data(best.name).expand_dims("edit"))[0])
 
 
 def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
     """Draw the loss along the text above the loss with all keys, in bins of positions, next to recomputed windows."""
     store = where.sweep.name
-    rows, data = read.rows(store), read[store]["nll"].values[..., :-1]
-    lost = {where.sweep.label(case): data[rows[case]] - data[0] for case in where.cases if case is not None}
+    rows, nll = read.rows(store), read[store]["nll"].values[..., :-1]
+    excess = {where.sweep.label(case): nll[rows[case]] - nll[0] for case in where.cases if case is not None}
     of_best = read.data(best.name)["nll"].values[:, :-1]
-    lost["recomputed window"] = of_best - data[0, : len(of_best)]
-    found = [Line(name, *_binned(one, read.settings.seed)) for name, one in lost.items()]
-    panel = Panel("", "loss above that with all keys (nats)", found, signed=True)
+    excess["recomputed window"] = of_best - nll[0, : len(of_best)]
+    bins, lines = nll.shape[-1] // BIN, []
+    for name, values in excess.items():
+        means = values[:, : bins * BIN].reshape(len(values), bins, BIN).mean(axis=-1)
+        defined = np.flatnonzero(np.isfinite(means).all(axis=0))
+        found = intervals.intervals(means[:, defined].T, seed=read.settings.seed)
+        lines.append(Line(name, (BIN * defined + (BIN - 1) / 2).tolist(), [*found]))
+    panel = Panel("", "loss above that with all keys (nats)", lines, signed=True)
     figure = line_figure([[panel]], "position of the query (0-based)", legend="above")
     caption = f"Loss above that with all keys, along the text, in bins of {BIN} positions; recomputed windows on fewer texts."
     return read.drawing("loss-by-position", figure, caption, store, best.name)
-
-
-def _binned(lost: NDArray[Any], seed: int) -> tuple[list[float], list[Interval]]:
-    """Middle and mean of each bin whose positions are all defined, with an interval."""
-    bins = lost.shape[-1] // BIN
-    means = lost[:, : bins * BIN].reshape(len(lost), bins, BIN).mean(axis=-1)
-    whole = np.flatnonzero(np.isfinite(means).all(axis=0))
-    return (BIN * whole + (BIN - 1) / 2).tolist(), [*intervals.intervals(means[:, whole].T, seed=seed)]

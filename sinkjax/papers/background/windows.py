@@ -9,25 +9,22 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, Site, Statistic, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.papers.background._massive import largest_dim
+from sinkjax.probes.statistics import PairView, View
 from sinkjax.study import *
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.measures import in_layers, layer_index, typical_activation
 from sinkjax.study.work import Inputs
-
-if TYPE_CHECKING:
-    import jax
-    import xarray
-
-    from sinkjax.probes.statistics import PairView, View
 
 BEFORE, BEYOND = 0, 1  # entries of the axis "reach"
 TOKENS: dict[str, int | slice | None] = {"first": 0, "later": slice(1, None), "all": None}
@@ -70,15 +67,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("needs", sun, effect(strongest, later), massive, sign=-1, took=WRITTEN)
     lab.claim("loss", "ours, on Sun et al. 2024, Table 3", effect(nll, later), massive, took=WRITTEN)
     beside = [effect(nll, where, controls=False) for where in (first, every)]
-    lab.claim(
-        "first",
-        xiao,
-        effect(strongest, first, controls=False),
-        massive,
-        beside,
-        stays=True,
-        took=WRITTEN,
-    )
+    lab.claim("first", xiao, effect(strongest, first, controls=False), massive, beside, stays=True, took=WRITTEN)
 
     lab.draw(by_layer, [partial(make, s.beyond) for make in (first_before, first_beyond, strongest_beyond)], conditions=[later])
     lab.draw(dots, strongest, nll, over=edited)
@@ -155,8 +144,7 @@ def activation_of_strongest(beyond: int, layers: Place | None = None) -> Measure
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         key = 1 + later_keys(data, layers).argmax(axis=-1)
-        sizes = data["resid_max"].values.max(axis=-2)
-        return np.asarray(np.take_along_axis(sizes, key[..., None], axis=-1)[..., 0])
+        return np.asarray(np.take_along_axis(data["resid_max"].values.max(axis=-2), key[..., None], axis=-1)[..., 0])
 
     return Measure(f"largest |h| at the strongest later key{in_layers(layers)}", of, asked(beyond), log=True)
 
@@ -187,16 +175,12 @@ def ordinary() -> Statistic:
 
 def typical_stream(run: Unedited) -> NDArray[Any]:
     """Each dim after each layer at an ordinary token, the median over later positions, mean over prompts: float[layer, width]."""
-    found = run.data(Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0)
-    return np.asarray(found.mean("prompt").values[1:])
+    return np.asarray(run.data(Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0).mean("prompt").values[1:])
 
 
 def made_ordinary(tokens: str, dim: int, typical: NDArray[Any]) -> Edit:
     """Set one dim after every layer to its value at an ordinary token, at the first, the later or all tokens."""
     chosen = np.zeros((len(typical), 1, typical.shape[1]), np.float32)  # not a selector, because labels name no known dim
     chosen[..., dim] = 1
-    queries = TOKENS[tokens]
-    return compose(
-        edit("resid", "scale", 1 - chosen, queries=queries),
-        edit("resid", "add", chosen * typical[:, None], queries=queries),
-    )
+    zero, add = edit("resid", "scale", 1 - chosen, queries=TOKENS[tokens]), chosen * typical[:, None]
+    return compose(zero, edit("resid", "add", add, queries=TOKENS[tokens]))

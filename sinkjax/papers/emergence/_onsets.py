@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,83 +46,53 @@ def steps(read: Stored) -> list[int]:
     return [int(step) for step in read[ROW]["step"].values]
 
 
-def label(step: int, edit: str = NO_EDIT) -> str:
-    """Label of the rows about a checkpoint under an edit."""
-    return f"step {step}" if edit == NO_EDIT else f"step {step}, {edit}"
-
-
 def over_steps(read: Stored) -> list[Row]:
     """Every measure of every checkpoint under every edit; effects are paired by seed, against no edit at the same step."""
-    found = []
+    rows, seed, unedited = list[Row](), read.settings.seed, [f"step {step}" for step in steps(read)]
     for name, measure in MEASURES.items():
         base = of(read, name).T  # [step, run]
         for edit in (NO_EDIT, MASKED, DROPPED):
-            labels = [(label(step, edit), edit) for step in steps(read)]
-            found += column_rows(labels, measure, Column(of(read, name, edit).T, base), read.settings.seed)
-    plain = [label(step) for step in steps(read)]
-    for kind in read[ROW]["type"].values:
-        for name, measure in (("heads", HEADS), ("strongest", STRONGEST)):
-            values = read[ROW][name].sel(type=kind).transpose("step", "run").values
-            found += own_rows(plain, NO_EDIT, measure.format(kind=TYPES[kind]), values, read.settings.seed)
-    return found
+            labels = [(step if edit == NO_EDIT else f"{step}, {edit}", edit) for step in unedited]
+            rows += column_rows(labels, measure, Column(of(read, name, edit).T, base), seed)
+    for kind, (name, measure) in itertools.product(read[ROW]["type"].values, (("heads", HEADS), ("strongest", STRONGEST))):
+        values = read[ROW][name].sel(type=kind).transpose("step", "run").values
+        rows += own_rows(unedited, NO_EDIT, measure.format(kind=TYPES[kind]), values, seed)
+    return rows
 
 
 def reached(read: Stored) -> dict[str, NDArray[Any]]:
     """Return whether each event of a training has happened: bool[run, step]."""
     sinks, loss, dropped = of(read, "sink_0"), of(read, "loss"), "dropping the MLP of block 0 at token 0"
+    moved, halved = of(read, "sink_1", MASKED) - of(read, "sink_1"), of(read, "sink_0", DROPPED) < sinks / 2
     return {
         f"more than {FORMED:g} % of heads sink on key 0": sinks > FORMED,
         f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": of(read, "ratio") > MASSIVE,
         f"masking key 0 costs more than {COST:g} nats per token": of(read, "loss", MASKED) - loss > COST,
-        f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": (
-            of(read, "sink_1", MASKED) - of(read, "sink_1") > FORMED
-        ),
-        f"{dropped} halves the heads that sink on key 0, of more than {FORMED:g} %": (
-            (sinks > FORMED) & (of(read, "sink_0", DROPPED) < sinks / 2)
-        ),
+        f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": moved > FORMED,
+        f"{dropped} halves the heads that sink on key 0, of more than {FORMED:g} %": (sinks > FORMED) & halved,
         f"{dropped} costs more than {COST:g} nats per token": of(read, "loss", DROPPED) - loss > COST,
     }
 
 
-def first_step(there: NDArray[Any], steps: list[int]) -> NDArray[Any]:
-    """Return the first step where a condition is true, per run, NaN if it never is; a single NaN if it never is in any run.
-
-    there: bool[run, step].
-    """
-    found = np.where(there.any(axis=1), np.array(steps)[there.argmax(axis=1)], np.nan)
-    return found if there.any() else np.array([np.nan])
-
-
 def onsets(read: Stored) -> list[Row]:
     """The first kept step of each event, mean over the runs that have one, and the number of these."""
-    found, count = [], read[ROW].sizes["run"]
-    for what, there in reached(read).items():
-        first = read.interval(first_step(there, steps(read)))
-        share = read.interval(100.0 * there.any(axis=1))
-        found.append(Row(what, "onsets", f"first kept step (mean over runs that have one, of {count})", first))
-        found.append(Row(what, "onsets", "runs that have one (%)", share))
-    return found
-
-
-def onset(at: NDArray[Any], values: NDArray[Any], above: float) -> float:
-    """Return the first step after which a number stays above a level, inclusive; inf if it is not above it at the end.
-
-    at: the steps in order, int[point]. values: float[point].
-    """
-    below = np.flatnonzero(~(values > above))
-    if len(below) == 0:
-        return float(at[0])
-    return float(at[below[-1] + 1]) if below[-1] + 1 < len(at) else np.inf
+    rows, first = list[Row](), f"first kept step (mean over runs that have one, of {read[ROW].sizes['run']})"
+    for event, there in reached(read).items():
+        has = there.any(axis=1)
+        at = np.where(has, np.array(steps(read))[there.argmax(axis=1)], np.nan) if has.any() else np.array([np.nan])
+        rows += [Row(event, "onsets", first, read.interval(at))]
+        rows += [Row(event, "onsets", "runs that have one (%)", read.interval(100.0 * has))]
+    return rows
 
 
 def halfway(at: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     """Return the first step after which a run stays above the middle of its first and last value, inclusive, or NaN: float[run].
 
-    at: int[run, point], or int[point] of all runs. values: float[run, point].
+    at: int[point], the steps in order. values: float[run, point].
     """
-    middle = (values[:, 0] + values[:, -1]) / 2
-    found = [onset(*run) for run in zip(np.broadcast_to(at, values.shape), values, middle, strict=True)]
-    return np.where(np.isfinite(found), found, np.nan)
+    below = ~(values > (values[:, :1] + values[:, -1:]) / 2)
+    following = np.where(below.any(axis=1), values.shape[1] - below[:, ::-1].argmax(axis=1), 0)  # the point after the last below
+    return np.append(at, np.nan)[following]
 
 
 def in_order(at: NDArray[Any], rising: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -171,13 +142,11 @@ def order(read: Stored) -> list[Row]:
 
 def timeline(read: Stored) -> Drawing:
     """The events on two lines of time, by the middle of each change and of its logarithm."""
-    panels = {"halfway": events(read), "halfway in logarithms": log_events(read)}
-    marks = {
-        title: [Mark(name, read.interval(at), "mean over seeds") for name, at in found.items()] for title, found in panels.items()
-    }
-    caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value, and of
-        their logarithms where it is positive, mean over the seeds with such a step, of {read[ROW].sizes["run"]}; bars:
-        95% intervals. Heads: the most attention of any head to the type's target, above that to random ones."""
+    marks = {}
+    for title, found in (("halfway", events(read)), ("halfway in logarithms", log_events(read))):
+        marks[title] = [Mark(name, read.interval(at), "mean over seeds") for name, at in found.items()]
+    caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value, or of
+        their logarithms: means over the seeds with such a step, of {read[ROW].sizes["run"]}; bars: 95% intervals."""
     return Drawing("timeline", points(marks, "training step"), caption)
 
 
@@ -193,13 +162,11 @@ def checkpoints(read: Stored) -> Drawing:
     }
     panels = []
     for name, label in labels.items():
-        values = {edit: of(read, name, edit) for edit in names}
-        every = np.concatenate([*values.values()])
-        limits = (float(every.min()), float(every.max())) if name == "loss" else None  # no 0, beside which changes would vanish
-        shown = [Line(edit, x, [read.interval(column) for column in found.T]) for edit, found in values.items()]
+        values = [of(read, name, edit) for edit in names]
+        limits = (float(np.min(values)), float(np.max(values))) if name == "loss" else None  # no 0, beside which changes vanish
+        shown = [Line(edit, x, [*map(read.interval, of_edit.T)]) for edit, of_edit in zip(names, values, strict=True)]
         panels.append(Panel("", label, shown, log=name == "ratio", limits=limits))
     grid = [panels[start : start + MOST_COLUMNS] for start in range(0, len(panels), MOST_COLUMNS)]
-    caption = f"""Models of {read[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
-        masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
-        key. Lines: means over seeds; bands: 95% intervals."""
+    caption = f"""Models of {read[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit and with each.
+        A head cannot sink on a masked key. Lines: means over seeds; bands: 95% intervals."""
     return Drawing("over-steps", lines(grid, "step", "above", share="none", courses=True, height=2.5), caption)

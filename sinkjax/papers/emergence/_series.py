@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,8 +58,7 @@ class Kept(Trains):
     changes: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
     """fields of the training that override the size's"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         at_least(self, steps=1, prompts=1, length=3)
         share(self, "eps")
 
@@ -92,9 +90,8 @@ def of_folder(folder: Path, config: Kept) -> xarray.Dataset:
     task = PretrainTask(training(config))
     source = task.open(silent)
     tokens = np.asarray(source.held_out()["tokens"])[: config.prompts, : config.length]
-    swept = sinkjax.sweep_models(
-        folder, tokens, EDITS, PROBE, out=folder / SWEEPS, dtype=config.dtype, attributes={"text": dict(source.card)}
-    )
+    text = {"text": dict(source.card)}
+    swept = sinkjax.sweep_models(folder, tokens, EDITS, PROBE, out=folder / SWEEPS, dtype=config.dtype, attributes=text)
     seeds = [run.seed for run in table(task.config, task)]
     steps = sorted({member.step for member in in_folder(folder) if member.step is not None})
     found = {name: np.full((len(seeds), len(steps), len(EDITS)), np.nan) for name in MEASURED}
@@ -117,28 +114,17 @@ def of_folder(folder: Path, config: Kept) -> xarray.Dataset:
     return xarray.Dataset(variables, axes | {"type": types["type"].values})
 
 
-def sink(key: int, data: xarray.Dataset, config: Kept) -> NDArray[Any]:
-    """Percentage of heads that sink on a key: float[edit, prompt]."""
-    return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
-
-
-def attention(data: xarray.Dataset, config: Kept) -> NDArray[Any]:
-    """Attention to key 0, mean over heads: float[edit, prompt]."""
-    return data["attention_received"].sel(key=0).mean(("layer", "head")).transpose("edit", "prompt").values
-
-
 def value_ratio(data: xarray.Dataset, config: Kept) -> NDArray[Any]:
     """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
     norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
-    found: NDArray[Any] = (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1)
-    return found
+    return np.asarray((norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1))
 
 
 # name of a variable -> float[edit, prompt] of one checkpoint's sweep
 MEASURED: dict[str, Callable[[xarray.Dataset, Kept], NDArray[Any]]] = {
-    "sink_0": partial(sink, 0),
-    "sink_1": partial(sink, 1),
-    "attention": attention,
+    "sink_0": lambda data, config: 100 * metrics.sink_rate(data, 0, config.eps),
+    "sink_1": lambda data, config: 100 * metrics.sink_rate(data, 1, config.eps),
+    "attention": lambda data, config: data["attention_received"].sel(key=0).mean(("layer", "head")).values,
     "ratio": lambda data, config: metrics.top1_over_median(data, 0).max(axis=-1),
     "value_ratio": value_ratio,
     "secondary": lambda data, config: 100 * metrics.secondary_sinks(data).share.mean(axis=-1),

@@ -13,14 +13,15 @@ import sinkjax
 from sinkjax import Probe
 from sinkjax.analysis.estimates import constant
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Contrast, Measure, Place
+from sinkjax.study import Measure, Place
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.measures import in_layers, layer_index
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.work import Batch, Calculation
 
 BLOCK = 16  # prompts whose keys are computed at a time
@@ -74,13 +75,10 @@ def keys_across_prompts(rank: int, positions: tuple[int, ...], model: Model, bat
         SinkjaxError: There are fewer prompts than the rank needs, or a prompt lacks a position.
     """
     lengths = batch.lengths
-    if positions[-1] >= lengths.min():
-        raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
+    refuse(positions[-1] >= lengths.min(), f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
     if not 0 < rank <= min(len(lengths) // 2, model.config.head_dim - 1):
-        raise SinkjaxError(
-            f"rank {rank} must be at least 1, at most half of the {len(lengths)} prompts and below {model.config.head_dim}, the"
-            " width of a head"
-        )
+        most = f"at most half of the {len(lengths)} prompts and below {model.config.head_dim}, the width of a head"
+        raise SinkjaxError(f"rank {rank} must be at least 1, {most}")
     captured = Probe(capture=(sinkjax.Capture(sinkjax.Site.KEY, positions=positions),))
     run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
     parts = [np.asarray(run(tokens=tokens, lengths=few).record["keys"]) for tokens, few in batch.blocks(BLOCK)]
@@ -93,42 +91,28 @@ def keys_across_prompts(rank: int, positions: tuple[int, ...], model: Model, bat
     return xarray.Dataset(arrays, {"position": list(positions)})
 
 
-def shared_energy(keys: Calculation) -> Contrast:
+@from_results
+def shared_energy(read: Numbers, keys: Calculation) -> Parts:
     """The energy that first keys share across prompts, minus the energy of the other positions' keys; means over layers."""
-
-    def parts(read: Numbers) -> Parts:
-        shared = 100 * read.data(keys.name)["shared"].mean(("layer", "kv_head")).transpose("prompt", "position").values
-        first, others = shared[:, 0], shared[:, 1:].mean(axis=1)
-        label, why = (
-            f"{keys.name}: {ENERGY} minus the same of other positions",
-            "nothing is edited, and other positions are the comparison",
-        )
-        return Parts(first - others, None, first, (0.0, 100.0), "percentage points", label, uncontrolled=why)
-
-    return parts
+    shared = 100 * read.data(keys.name)["shared"].mean(("layer", "kv_head")).transpose("prompt", "position").values
+    first, others = shared[:, 0], shared[:, 1:].mean(axis=1)
+    label = f"{keys.name}: {ENERGY} minus the same of other positions"
+    why = "nothing is edited, and other positions are the comparison"
+    return Parts(first - others, None, first, (0.0, 100.0), "percentage points", label, uncontrolled=why)
 
 
 def key_directions(read: Stored, *calculations: Calculation) -> Drawing:
     """Shared energy and effective rank of the keys of single positions across prompts, in each layer."""
     rows: list[list[Panel]] = [[], []]
-    for name in (calculation.name for calculation in calculations):
-        data = read.data(name)
+    for calculation in calculations:
+        data = read.data(calculation.name)
         shared = 100 * data["shared"].mean(("kv_head", "prompt")).values
         ranks = geometry.effective_rank(data["singular"].values).mean(axis=1)
         for row, values, label in zip(rows, (shared, ranks), ("shared energy (%)", "effective rank"), strict=True):
-            x = range(len(values))
-            found = [
-                Line("position 0", x, [constant(value) for value in values[:, 0]]),
-                Line("other positions, mean", x, [constant(value) for value in values[:, 1:].mean(axis=1)]),
-            ]
-            row.append(Panel(name, label, found))
-    caption = """Keys of single positions across prompts, means over key-value heads. Top: energy in the leading directions of
-        the other half of the prompts. Bottom: effective rank, from 1 to the number of prompts or dimensions (Roy and Vetterli
-        2007)."""
-    return read.drawing(
-        "key-directions",
-        lines(rows, "layer (0-based)", legend="above"),
-        caption,
-        *(one.name for one in calculations),
-        bands=False,
-    )
+            curves = {"position 0": values[:, 0], "other positions, mean": values[:, 1:].mean(axis=1)}
+            drawn = [Line(name, range(len(curve)), [*map(constant, curve)]) for name, curve in curves.items()]
+            row.append(Panel(calculation.name, label, drawn))
+    caption = """Keys of one position across prompts, means over heads: energy in the leading directions of the other half of the
+        prompts (top), and effective rank (Roy and Vetterli 2007)."""
+    figure = lines(rows, "layer (0-based)", legend="above")
+    return read.drawing("key-directions", figure, caption, *(one.name for one in calculations), bands=False)

@@ -35,8 +35,7 @@ def scores(query: NDArray[Any], key: NDArray[Any], frequencies: NDArray[Any], fa
     (q1, q2, q3), (k1, k2, k3) = (_split(x, len(frequencies), factor) for x in (query, key))
     angles = np.asarray(frequencies, np.float64)[:, None] * np.arange(tokens)
     turned = (q1 * k1 + q2 * k2) @ np.cos(angles) + (q1 * k2 - q2 * k1) @ np.sin(angles)
-    found: Floats = (turned + (q3 * k3).sum(axis=-1, keepdims=True)) / np.sqrt(np.shape(query)[-1])
-    return found
+    return np.asarray((turned + (q3 * k3).sum(axis=-1, keepdims=True)) / np.sqrt(np.shape(query)[-1]))
 
 
 def _split(x: NDArray[Any], pairs: int, factor: float) -> tuple[Floats, Floats, Floats]:
@@ -54,8 +53,7 @@ def largest_scores(query: NDArray[Any], key: NDArray[Any], pairs: int, factor: f
     q, k = (_split(x, pairs, factor) for x in (query, key))
     norms = np.sqrt(np.square(np.concatenate(q, axis=-1)).sum(axis=-1) * np.square(np.concatenate(k, axis=-1)).sum(axis=-1))
     by_pair = (np.hypot(q[0], q[1]) * np.hypot(k[0], k[1])).sum(axis=-1) + np.abs((q[2] * k[2]).sum(axis=-1))
-    found: Floats = np.stack([norms, by_pair], axis=-1) / np.sqrt(np.shape(query)[-1])
-    return found
+    return np.asarray(np.stack([norms, by_pair], axis=-1) / np.sqrt(np.shape(query)[-1]))
 
 
 def weights(by_distance: Floats, tokens: int) -> Floats:
@@ -63,8 +61,7 @@ def weights(by_distance: Floats, tokens: int) -> Floats:
     back = np.arange(tokens)[:, None] - np.arange(tokens)
     shown = np.where(back >= 0, by_distance[..., np.maximum(back, 0)], -np.inf)
     powers = np.exp(shown - shown.max(axis=-1, keepdims=True))
-    found: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return found
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def to_first(by_distance: Floats) -> Floats:
@@ -74,8 +71,7 @@ def to_first(by_distance: Floats) -> Floats:
 
 def largest_weight(by_distance: Floats) -> Floats:
     """The largest weight in each query's row: float64[..., N]."""
-    found: Floats = np.exp(np.maximum.accumulate(by_distance, axis=-1) - np.logaddexp.accumulate(by_distance, axis=-1))
-    return found
+    return np.asarray(np.exp(np.maximum.accumulate(by_distance, axis=-1) - np.logaddexp.accumulate(by_distance, axis=-1)))
 
 
 def bound(xi: NDArray[Any], tokens: int) -> Floats:
@@ -85,8 +81,7 @@ def bound(xi: NDArray[Any], tokens: int) -> Floats:
 
 def running_mean(values: Floats, tokens: NDArray[Any]) -> Floats:
     """Running means along the last axis (alpha of Gu et al.): float64[..., tokens]."""
-    found: Floats = values.cumsum(axis=-1)[..., tokens - 1] / tokens
-    return found
+    return np.asarray(values.cumsum(axis=-1)[..., tokens - 1] / tokens)
 
 
 def reach(config: Config, longest: int) -> int:

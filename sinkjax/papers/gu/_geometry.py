@@ -68,9 +68,7 @@ def singular_values(vectors: NDArray[Any]) -> NDArray[Any]:
 def effective_rank(values: NDArray[Any]) -> NDArray[Any]:
     """exp of the entropy of the squared singular values' shares, from 1 to their number (Roy and Vetterli 2007): float[...]."""
     shares = np.square(values) / np.square(values).sum(axis=-1, keepdims=True)
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    found: NDArray[Any] = np.exp(-(shares * logs).sum(axis=-1))
-    return found
+    return np.asarray(np.exp(-(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)))
 
 
 def shared_energy(vectors: NDArray[Any], rank: int) -> NDArray[Any]:
@@ -83,7 +81,6 @@ def shared_energy(vectors: NDArray[Any], rank: int) -> NDArray[Any]:
     shares = np.empty(vectors.shape[:-1])
     for half in (0, 1):
         own, other = vectors[..., half::2, :], vectors[..., 1 - half :: 2, :]
-        directions = np.linalg.svd(other, full_matrices=False)[2][..., :rank, :]
-        inside = np.square(own @ directions.swapaxes(-1, -2)).sum(axis=-1)
+        inside = np.square(own @ np.linalg.svd(other, full_matrices=False)[2][..., :rank, :].swapaxes(-1, -2)).sum(axis=-1)
         shares[..., half::2] = inside / np.square(own).sum(axis=-1)
     return shares

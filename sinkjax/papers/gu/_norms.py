@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Probe
 from sinkjax.study import Measure, Place
 from sinkjax.study.measures import in_layers, layer_index
-
-if TYPE_CHECKING:
-    import xarray
 
 Vectors = Literal["hidden states", "queries", "keys", "values"]
 STATISTICS = {"hidden states": "resid_norm", "queries": "query_norm", "keys": "key_norm", "values": "value_norm"}

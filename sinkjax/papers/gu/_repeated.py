@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray
@@ -15,22 +15,18 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent, constant
 from sinkjax.analysis.summary import Row, own_rows
+from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import NoPosition
+from sinkjax.model.config import Config, NoPosition
+from sinkjax.model.params import Params
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study.numbers import Numbers, Stored
-from sinkjax.study.premises import Test, kind_of_positions
-from sinkjax.study.work import Calculation
-
-if TYPE_CHECKING:
-    from sinkjax.checkpoints.model import Model
-    from sinkjax.model.config import Config
-    from sinkjax.model.params import Params
-    from sinkjax.study import OnText
-    from sinkjax.study.work import Batch
+from sinkjax.study import OnText
+from sinkjax.study.numbers import Numbers, Stored, from_results
+from sinkjax.study.premises import kind_of_positions
+from sinkjax.study.work import Batch, Calculation
 
 BLOCK = 2  # prompts whose attention maps of all layers are in memory at a time
 HEADS = ("prompt", "layer", "head")
@@ -72,9 +68,7 @@ def repeated_tokens(settings: OnText, longest: int, model: Model, batch: Batch) 
     """
     length, reach = settings.length, form.reach(model.config, longest)
     if reach < length:
-        limits = (
-            f"longest is {longest}, the context {model.config.context}, the fewest keys of a layer {form.windows(model.config)}"
-        )
+        limits = f"longest is {longest}, the context {model.config.context}, windows are {form.windows(model.config)}"
         raise SinkjaxError(f"the closed form reaches {reach} tokens, fewer than the {length} of a prompt: {limits}")
     tokens = form.lengths(length, reach)
     with np.errstate(invalid="ignore"):  # NaN where there is no closed form
@@ -122,30 +116,28 @@ def _block(model: Model, prompts: NDArray[Any], tokens: NDArray[Any]) -> dict[st
     }
 
 
-def at_most(of: Calculation, limits: Mapping[str, float], positions: tuple[str, ...], falling: bool = False) -> Test:
+@from_results
+def at_most(
+    read: Numbers, of: Calculation, limits: Mapping[str, float], positions: tuple[str, ...], falling: bool = False
+) -> tuple[bool, str]:
     """Return the identity that the largest entries of some variables are at most what rounding explains.
 
     Args:
+        read: The results.
         of: The calculation.
         limits: Variable -> its limit.
         positions: The kinds of positions that a proposition is about. The test raises Absent for others.
         falling: Whether it holds only where scores fall with the distance, in every head; else the test raises Absent.
     """
-
-    def test(read: Numbers) -> tuple[bool, str]:
-        data, kind = read.data(of.name), kind_of_positions(read.architecture)
-        if kind not in positions:
-            raise Absent(f"positions are {kind}, and must be {' or '.join(positions)}")
-        if falling and not data["falls"].values.all():
-            raise Absent(f"the scores of {100 * float((data['falls'] == 0).mean()):.3g}% of heads do not fall with the distance")
-        largest = {
-            name: float((data[name].sel(xi_from="norms") if "xi_from" in data[name].dims else data[name]).max())
-            for name in limits
-        }
-        said = "; ".join(f"largest {NAMES[name]}: {size:.2g} (at most {limits[name]:g})" for name, size in largest.items())
-        return all(size <= limits[name] for name, size in largest.items()), said
-
-    return test
+    data, kind = read.data(of.name), kind_of_positions(read.architecture)
+    if kind not in positions:
+        raise Absent(f"positions are {kind}, and must be {' or '.join(positions)}")
+    if falling and not data["falls"].values.all():
+        raise Absent(f"the scores of {100 * float((data['falls'] == 0).mean()):.3g}% of heads do not fall with the distance")
+    by_norms = data.sel(xi_from="norms")
+    largest = {name: float(by_norms[name].max()) for name in limits}
+    said = "; ".join(f"largest {NAMES[name]}: {size:.2g} (at most {limits[name]:g})" for name, size in largest.items())
+    return all(size <= limits[name] for name, size in largest.items()), said
 
 
 def by_length(read: Numbers, of: Calculation, eps: float) -> list[Row]:
@@ -162,10 +154,8 @@ def by_length(read: Numbers, of: Calculation, eps: float) -> list[Row]:
     data = read.data(of.name)
     if not np.isfinite(data["closed"].values).all():
         raise Absent(f"positions are {kind_of_positions(read.architecture)}, so states differ and there is no closed form")
-    per_head = {
-        "heads that sink on key 0 (%)": 100.0 * (data["closed"] > eps),
-        "attention to key 0, mean over heads": data["closed"],
-    }
+    closed = data["closed"]
+    per_head = {"heads that sink on key 0 (%)": 100.0 * (closed > eps), "attention to key 0, mean over heads": closed}
     if np.isfinite(data["bound"].values).all():
         bounds = {kind: data["bound"].sel(xi_from=kind) for kind in BOUNDS}
         per_head |= {f"bound from {kind}, mean over heads": values for kind, values in bounds.items()}

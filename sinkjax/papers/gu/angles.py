@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.papers.gu._angles import (
     KEY_VARIABLES,
     first_cosine,
@@ -30,8 +30,7 @@ class Settings(Judged):
 def study(lab: Lab, s: Settings) -> None:
     """Angles and directions of the first key."""
     lab.needs("usual scale", "scores without positions", "scores without a kernel", "scores without a soft cap")
-    if not 0 < s.rank <= s.prompts // 2:
-        raise SinkjaxError(f"rank {s.rank} must be at least 1 and at most half of the {s.prompts} prompts")
+    refuse(not 0 < s.rank <= s.prompts // 2, f"rank {s.rank} must be at least 1 and at most half of the {s.prompts} prompts")
     first, others, angle, norms = first_cosine(), other_cosine(), score_gap("angle"), score_gap("norms")
     text = lab.sweep("text", measures=(first, others, angle, norms))
     positions = tuple(range(s.length // 2 + 1))

@@ -35,8 +35,7 @@ class Settings(Controlled, Sinks):
     repeat_prompts: int = 16
     """prompts of one token repeated"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "places", "text_places")
 
 
@@ -65,10 +64,8 @@ def study(lab: Lab, s: Settings) -> None:
 
     becomes = sweep("taken", taken, s.places, "0 becomes", repeats=True)
     exchange = sweep("swapped", swapped, s.places, "0 swapped with", repeats=True)
-    text = [
-        sweep("text-taken", taken, s.text_places, "0 becomes", repeats=False),
-        sweep("text-swapped", swapped, s.text_places, "0 swapped with", repeats=False),
-    ]
+    text_taken = sweep("text-taken", taken, s.text_places, "0 becomes", repeats=False)
+    text_swapped = sweep("text-swapped", swapped, s.text_places, "0 swapped with", repeats=False)
     lab.noop(swapped(0, 0))
 
     source, learned = "Gu et al. 2025, Table 7", positions_are("added")
@@ -79,8 +76,8 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("moves", source, moved(sink, at_place, exchange.every), premise, took=WRITTEN)
     lab.identity("alike", "Gu et al. 2025, Propositions 1 to 4", lambda read: alike(read, exchange, 1e-4))
 
-    for one in (exchange, becomes, *reversed(text)):
-        lab.draw(lines_along, "position", (sink, at_place), over=one)
+    for drawn in (exchange, becomes, text_swapped, text_taken):
+        lab.draw(lines_along, "position", (sink, at_place), over=drawn)
 
 
 # Positions exchanged between tokens: learned vectors as in Table 7, or rotary indices.

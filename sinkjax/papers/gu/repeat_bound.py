@@ -27,10 +27,8 @@ class Settings(Sinks):
 def study(lab: Lab, s: Settings) -> None:
     """The bounds on the attention of repeated tokens."""
     lab.needs("softmax", "causal mask", "usual scale", "rotation after all norms", "queries without growth")
-    compute = partial(repeated_tokens, s, s.longest)
-    bound = lab.calculate(
-        "bound", compute, BOUND_VARIABLES, {"repeated_tokens": s.longest}, s.prompts, Inputs("repeat", bos="none")
-    )
+    compute, declared = partial(repeated_tokens, s, s.longest), {"repeated_tokens": s.longest}
+    bound = lab.calculate("bound", compute, BOUND_VARIABLES, declared, s.prompts, Inputs("repeat", bos="none"))
 
     source, forward = "Gu et al. 2025, Propositions 1 to 4", s.tolerance
     same_states = ("rotary", "scores", "none")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.checkpoints.model import Model
 from sinkjax.papers.kiya import _first_block as first_block
-
-if TYPE_CHECKING:
-    import xarray
-
-    from sinkjax.checkpoints.model import Model
-    from sinkjax.study.work import Batch
+from sinkjax.study.work import Batch
 
 VARIABLES = (
     "cosine", "first_largest", "first_score", "largest", "other_largest", "other_score", "received", "score", "special",

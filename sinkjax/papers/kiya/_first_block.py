@@ -36,8 +36,7 @@ def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
 
 def averaged(model: Model, bos: int, special: bool) -> NDArray[np.bool_]:
     """Return which rows enter e_avg: all tokens except the BOS, and special tokens only if `special`."""
-    found: NDArray[np.bool_] = tokens(model, special) & (np.arange(model.config.vocab_size or 0) != bos)
-    return found
+    return np.asarray(tokens(model, special) & (np.arange(model.config.vocab_size or 0) != bos))
 
 
 def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: NDArray[np.bool_]) -> jax.Array:

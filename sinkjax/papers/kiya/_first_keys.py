@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +15,8 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
-from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.errors import SinkjaxError
+from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures.dots import Cloud, Mark, points, scatter
@@ -23,11 +25,7 @@ from sinkjax.report.section import Drawing
 from sinkjax.study import OnText
 from sinkjax.study.numbers import Numbers, Stored
 from sinkjax.study.settings import own_bos
-from sinkjax.study.work import Calculation
-
-if TYPE_CHECKING:
-    from sinkjax.checkpoints.model import Model
-    from sinkjax.study.work import Batch
+from sinkjax.study.work import Batch, Calculation
 
 BOS, MEAN = "BOS", "mean of the others"
 
@@ -48,7 +46,7 @@ class Scored(Averaged):
     """rotary indices of queries and keys in the first block's scores"""
 
 
-NORMS = {"||k||, key-value heads joined": "kv", "||k||, repeated to query heads": "repeated"}
+NORMS = ("||k||, key-value heads joined", "||k||, repeated to query heads")
 COSINES = {
     "cosine with q_avg, key-value heads joined": "cosine_kv",
     "cosine with q_avg, repeated to query heads": "cosine_repeated",
@@ -69,8 +67,7 @@ def bos_token(settings: OnText, model: Model) -> tuple[int, str]:
         SinkjaxError: It is not in the vocabulary.
     """
     token, size = own_bos(settings), model.config.vocab_size or 0
-    if not 0 <= token < size:
-        raise SinkjaxError(f"bos is the token id {token}, but the model's vocabulary has {size} tokens")
+    refuse(not 0 <= token < size, f"bos is the token id {token}, but the model's vocabulary has {size} tokens")
     return token, model.tokenizer.decode([token]) if model.tokenizer else str(token)
 
 
@@ -95,12 +92,12 @@ def first_keys(settings: OnText, special: bool, model: Model, batch: Batch) -> x
     pair = first_block.bos_and_mean(params["embed"], token, rows)
     (_, query), keys = first_block.project(params, pair, model.config)
     both, every = (first_block.against(params, x, query, model.config) for x in (pair, params["embed"]))
-    variables: dict[str, tuple[str, NDArray[Any]]] = {name: ("vector", values) for name, values in both.items()}
+    variables: dict[str, Any] = {name: ("vector", values) for name, values in both.items()}
     variables |= {f"token_{name}": ("token", values) for name, values in every.items()}
     variables |= {"ordinary": ("token", first_block.tokens(model)), "averaged": ("token", rows)}
     heads = np.asarray(first_block.cosine(query, keys.repeat(model.config.group, axis=1)))
-    data = xarray.Dataset(variables, coords={"vector": [BOS, MEAN]}, attrs={"bos": token, "bos_text": text})
-    return data.assign(head_cosine=(("vector", "head"), heads))
+    variables["head_cosine"] = (("vector", "head"), heads)
+    return xarray.Dataset(variables, {"vector": [BOS, MEAN]}, {"bos": token, "bos_text": text})
 
 
 def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
@@ -110,20 +107,23 @@ def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
 
 def key_cosines(read: Numbers, of: Calculation) -> list[Row]:
     """Cosines of the mean query with both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
-    data = read.data(of.name)
-    return [_ranked(data, vector, name, variable, 1.0) for vector in (BOS, MEAN) for name, variable in COSINES.items()]
+    return _ranked(read.data(of.name), {name: (variable, 1.0) for name, variable in COSINES.items()})
 
 
 def key_norms(read: Numbers, of: Calculation) -> list[Row]:
     """Norms of both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
-    data, architecture = read.data(of.name), read.architecture
-    repeats = {"kv": 1.0, "repeated": (architecture.heads / architecture.kv_heads) ** 0.5}
-    return [_ranked(data, vector, name, "key_norm", repeats[kind]) for vector in (BOS, MEAN) for name, kind in NORMS.items()]
+    factors = 1.0, (read.architecture.heads / read.architecture.kv_heads) ** 0.5
+    return _ranked(read.data(of.name), {name: ("key_norm", factor) for name, factor in zip(NORMS, factors, strict=True)})
 
 
-def _ranked(data: xarray.Dataset, vector: str, name: str, variable: str, factor: float) -> Row:
-    value, tokens = float(factor * data[variable].sel(vector=vector)), factor * data[f"token_{variable}"].values[others(data)]
-    return Row(vector, "vector", name, constant(value), rank=Rank.among(value, tokens))
+def _ranked(data: xarray.Dataset, columns: Mapping[str, tuple[str, float]]) -> list[Row]:
+    """Make the rows of both vectors. columns: Name -> a variable and a factor."""
+    rows = []
+    for vector, (name, (variable, factor)) in itertools.product((BOS, MEAN), columns.items()):
+        value = float(factor * data[variable].sel(vector=vector))
+        rank = Rank.among(value, factor * data[f"token_{variable}"].values[others(data)])
+        rows.append(Row(vector, "vector", name, constant(value), rank=rank))
+    return rows
 
 
 def vocabulary(read: Stored, of: Calculation) -> Drawing:
@@ -142,8 +142,7 @@ def vocabulary(read: Stored, of: Calculation) -> Drawing:
 
     panels = {title: clouds(name) for name, title in PANELS.items()}
     figure = scatter(panels, "||k|| in layer 0", "cosine of k with the mean query")
-    caption = """First-block key of every token, made from its embedding alone: norm (key-value heads joined) and cosine with the
-        mean query, of the joined heads and averaged over heads."""
+    caption = "First-block key of every token, from its embedding only: norm, and cosine with the mean query, joined and by head."
     return read.drawing("vocabulary", figure, caption, of.name)
 
 
@@ -199,26 +198,20 @@ def first_scores(settings: OnText, indices: int, tokens: int, special: bool, mod
 
 def scores_of_bos(read: Numbers, of: Calculation) -> list[Row]:
     """The mean score of both keys, and the attention that each would receive at index 0, ranked among random ordinary tokens."""
-    data, found = read.data(of.name), []
+    data, rows = read.data(of.name), []
 
     def numbers(kind: str) -> dict[str, NDArray[Any]]:
         score, received = data[f"{kind}mean_score"].values, data[f"{kind}received"].values[..., 0]
-        sinks = 100.0 * (received > read.settings.eps)
         by_name = {"score, mean over pairs": score, "attention at index 0 (%)": 100 * received}
-        return by_name | {"heads that would sink on index 0 (%)": sinks}
+        return by_name | {"heads that would sink on index 0 (%)": 100.0 * (received > read.settings.eps)}
 
     for name, values in numbers("").items():
         means, random = values.mean(axis=1), numbers("control_")[name].mean(axis=1)
-        for number, key in enumerate((BOS, MEAN)):
-            effect = constant(float(means[number] - means[0]))
-            found.append(Row(key, "key", name, constant(float(means[number])), effect, Rank.among(means[number], random)))
-    above = float(np.greater(*_pairs(data)).mean())
-    return [*found, Row(BOS, "key", "pairs of indices in which BOS scores above the mean key (%)", constant(100 * above))]
-
-
-def _pairs(data: xarray.Dataset) -> NDArray[Any]:
-    """Average scores over heads, for the pairs key <= query: float[vector, pair]."""
-    return data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
+        for key, mean in zip((BOS, MEAN), means, strict=True):
+            rows.append(Row(key, "key", name, constant(float(mean)), constant(float(mean - means[0])), Rank.among(mean, random)))
+    of_pairs = data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]  # key <= query
+    above = constant(100 * float(np.greater(*of_pairs).mean()))
+    return [*rows, Row(BOS, "key", "pairs of indices in which BOS scores above the mean key (%)", above)]
 
 
 def depends_on_distance(read: Numbers, of: Calculation) -> tuple[bool, str]:
@@ -236,8 +229,7 @@ def score_maps(read: Stored, of: Calculation) -> Drawing:
     indices, most = list(map(str, range(maps.shape[1]))), float(np.nanmax(np.abs(maps)))
     columns = [heatmaps.MapColumn(name, indices, x) for name in _names(data)]
     figure = heatmaps.grids(columns, [heatmaps.MapRow([*maps], label, (-most, most), signed=True)], indices, y, height=3.3)
-    caption = """Score of the mean query at rotary index i with the key of BOS, and of the mean embedding, at index j of layer 0,
-        averaged over the heads, on one colour scale; grey: keys after the query."""
+    caption = "Score of the mean query at index i with the key of BOS, and of the mean embedding, at index j; mean over heads."
     return read.drawing("scores", figure, caption, of.name)
 
 
@@ -245,14 +237,11 @@ def would_receive(read: Stored, of: Calculation) -> Drawing:
     """The attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
     data, size = read.data(of.name), read.settings.indices
     shown = np.unique(np.linspace(0, size - MIN_QUERIES, POINTS).round().astype(int)).tolist()
-    found = 100 * data["received"].values[..., shown]
+    bos, mean = (intervals.intervals(values.T) for values in 100 * data["received"].values[..., shown])
     even = 100 * (np.cumsum(1 / np.arange(size, 0, -1))[::-1] / np.arange(size, 0, -1))[shown]
-    rows = [
-        Line("key of BOS", shown, [*intervals.intervals(found[0].T)]),
-        Line("mean key", shown, [*intervals.intervals(found[1].T)]),
-        Line("spread evenly", shown, [constant(value) for value in even]),
-    ]
+    curves: dict[str, Any] = {"key of BOS": bos, "mean key": mean, "spread evenly": map(constant, even)}
+    rows = [Line(name, shown, [*values]) for name, values in curves.items()]
     figure = lines([[Panel("layer 0, mean over heads", "attention received (%)", rows)]], "rotary index of the key")
-    caption = """Attention that one key would receive from mean queries at its own and later indices if all other keys were mean
-        keys. If rotary index 0 were a cause, the mean key would stand out there. Bands: 95% intervals over heads."""
+    caption = """Attention that one key would receive from mean queries if all other keys were mean keys. If rotary index 0 were a
+        cause, the mean key would stand out there. Bands: 95% intervals over heads."""
     return read.drawing("would-receive", figure, caption, of.name)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from functools import partial
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,10 @@ import numpy as np
 
 from sinkjax import Edit, Probe, Site, Statistic, edit
 from sinkjax.config_files.checks import positions
+from sinkjax.probes.statistics import PairView
 from sinkjax.study import *
 from sinkjax.study.measures import later_sink_rate
 from sinkjax.study.premises import same
-
-if TYPE_CHECKING:
-    from sinkjax.probes.statistics import PairView
 
 Way = Literal["logits", "renormalised", "weights"]
 
@@ -34,8 +33,7 @@ class Settings(Controlled, Sinks, Mapped):
     ends: tuple[int, ...] = (0, 2, 11, 19)
     """last layers of the sets of first layers that are edited together"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "key", plus=1)
         positions(self, "position")
 
@@ -81,9 +79,8 @@ def hide(way: Way, keys: int | None = None, queries: int | None = None, layers: 
         layers: The layers; None for all.
     """
     site, value = ("logits", -np.inf) if way == "logits" else ("weights", 0.0)
-    return edit(
-        site, "set", value, relation="others", renormalise=way == "renormalised", keys=keys, queries=queries, layers=layers
-    )
+    put = partial(edit, site, "set", value, relation="others", renormalise=way == "renormalised")
+    return put(keys=keys, queries=queries, layers=layers)
 
 
 # The attention left in a row when weights are removed after the softmax.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
 from sinkjax.papers.background._massive import STAGE_RATIO, stages
 from sinkjax.study import *
-from sinkjax.study.measures import largest, largest_elsewhere, strongest_other_sink
+from sinkjax.study.measures import MEDIANS, SIZES, largest, largest_elsewhere, strongest_other_sink
 from sinkjax.study.premises import below
-
-if TYPE_CHECKING:
-    import xarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +58,16 @@ def activation_ratio(layers: Place) -> Measure:
         found = largest(data, layers)
         return np.asarray(found[..., 0] / np.nanmedian(found[..., 1:], axis=-1))
 
-    name = f"largest |h| at position 0 over that at a typical other position in {layers.label}"
-    return Measure(name, of, Probe(resid_max=True), log=True)
+    return Measure(f"largest |h| at position 0 over that at a typical other position in {layers.label}", of, SIZES, log=True)
 
 
 def massive_share(position: int) -> Measure:
     """100 for a document with a massive activation at a position after some layer, else 0 (Sun et al. 2024)."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * metrics.massive_activations(data, position)[..., 1:].max(axis=-1))
-
     note = "An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024)."
     name = f"documents with a massive activation at position {position} (%)"
-    return percentage(name, of, Probe(resid_max=True, resid_median=True), note=note, position=position)
+    of = partial(metrics.massive_activations, position=position)
+    return percentage(name, lambda data: 100 * of(data)[..., 1:].max(axis=-1), MEDIANS, note=note, position=position)
 
 
 def sink_lag(position: int, eps: float) -> Measure:

@@ -26,8 +26,7 @@ class Settings(Controlled, Sinks, Mapped):
     shown: int = 8
     """the position whose maps are drawn"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "positions")
         among(self, "shown", "positions")
 
@@ -58,9 +57,8 @@ def study(lab: Lab, s: Settings) -> None:
     massive, massive_at_once = (all_of(meets, reaches(one, with_bos, MASSIVE_SIZE)) for one in (large_0, first_size_0))
     strongest, without = all_of(meets, is_sink(seen_0, with_bos, other)), is_sink(seen_0, text, other)
     paper, above = "Kiya et al. 2026", typical_activation(half)
-    lab.claim(
-        "sink-first", f"{paper}, Fig. 2a", moved(first_seen_0, first_seen, bos), sinks, [effect(first_sink, bos)], took=WRITTEN
-    )
+    moves, beside = moved(first_seen_0, first_seen, bos), [effect(first_sink, bos)]
+    lab.claim("sink-first", f"{paper}, Fig. 2a", moves, sinks, beside, took=WRITTEN)
     lab.claim("activation-first", f"{paper}, Fig. 2d", effect(first_size, bos, whole=first_size_0), massive_at_once, took=WRITTEN)
     lab.claim("sink", f"{paper}, Figs. 2c, 7", effect(seen_0, bos), strongest, [effect(sink_0, bos)], stays=True, took=WRITTEN)
     lab.claim("activation", f"{paper}, Figs. 2f, 7", effect(large_0, bos, above=above), massive, stays=True, took=WRITTEN)

@@ -51,8 +51,7 @@ class Settings(Sinks, Mapped, Scored):
     position: int = 8
     """the position that BOS is swapped with, and whose query sees only itself; the paper does not name its own"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "position")
 
 

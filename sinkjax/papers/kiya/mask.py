@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax import Edit, add_logit, edit, mask_key
-from sinkjax.config_files.checks import positions
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import positions, refuse
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures.heatmaps import MapColumn, MapRow
 from sinkjax.report.section import Drawing
@@ -33,8 +32,7 @@ class Settings(Controlled, Sinks, Mapped):
     head_shares: tuple[float, ...] = (0.1, 0.5)
     """shares of all heads that are masked as a set"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "key", plus=1)
 
 
@@ -56,8 +54,7 @@ def study(lab: Lab, s: Settings) -> None:
     masks = lab.sweep("masks", {place: mask_key(s.key, layers=place.layers) for place in places}, columns, another_key)
 
     def attention_by_head(run: Unedited) -> np.ndarray:
-        attention = finite(run.data(sink.asks))["attention_received"].isel(edit=0).sel(key=s.key)
-        return np.asarray(attention.mean("prompt").values)
+        return np.asarray(finite(run.data(sink.asks))["attention_received"].isel(edit=0).sel(key=s.key).mean("prompt").values)
 
     scores = lab.value("attention", attention_by_head, np.zeros((L, H)))
     sets = [*top_heads(scores, s.head_shares, "attention"), *first_heads(L, H, s.head_shares)]
@@ -77,10 +74,8 @@ def study(lab: Lab, s: Settings) -> None:
 
     def moves(name: str, place: Place, source: str, *premises: Premise) -> None:
         """The next token gains the masked one's attention in the paper's mean map; the share of heads stands beside it."""
-        where = masks[place]
-        lab.claim(
-            name, source, moved(seen, seen_next, where), all_of(sinks, *premises), beside=[effect(sink_next, where)], took=MASKED
-        )
+        gain, beside = moved(seen, seen_next, masks[place]), [effect(sink_next, masks[place])]
+        lab.claim(name, source, gain, all_of(sinks, *premises), beside, took=MASKED)
 
     moves("all", ALL, "Kiya et al. 2026, Figs. 4a, 8a")
     moves("first", layer(0), "Kiya et al. 2026, Fig. 4b", at_once)
@@ -114,8 +109,7 @@ def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
     shown = [MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]
     across = [MapColumn(title, list(map(str, range(L))), LAYERS) for title in series]
     figure = heatmaps.grids(across, shown, list(map(str, range(L))), "layer where it is read", height=3.3)
-    caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
-        the layers above it show the effect on later layers."""
+    caption = "Attention that keys receive in each layer, against the edited layers. A masked layer gives the masked key none."
     return read.drawing("attention-by-layer", figure, caption, over.name, bands=False)
 
 
@@ -142,12 +136,9 @@ def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Pla
         shares: Shares of all heads, between 0 and 1.
         what: The name of the scores.
     """
-    values = np.asarray(scores)
-    order = np.argsort(-values.ravel(), kind="stable")
-    return [
-        _heads(f"the {size} heads with the largest {what}", order[:size], values.shape[1])
-        for size in _sizes(len(values), values.shape[1], shares)
-    ]
+    (layers, heads), order = np.shape(scores), np.argsort(-np.ravel(scores), kind="stable")
+    sizes = _sizes(layers, heads, shares)
+    return [_heads(f"the {size} heads with the largest {what}", order[:size], heads) for size in sizes]
 
 
 def first_heads(layers: int, heads: int, shares: Sequence[float]) -> list[Place]:
@@ -165,6 +156,5 @@ def _heads(label: str, numbers: NDArray[np.intp], heads: int) -> Place:
 def _sizes(layers: int, heads: int, shares: Sequence[float]) -> list[int]:
     """Return the number of heads of each share, in whole layers, but neither none nor all of them."""
     for share in shares:
-        if not 0 < share < 1:
-            raise SinkjaxError(f"a share of heads must lie between 0 and 1, not {share:g}")
+        refuse(not 0 < share < 1, f"a share of heads must lie between 0 and 1, not {share:g}")
     return sorted({heads * min(max(round(share * layers), 1), max(layers - 1, 1)) for share in shares})

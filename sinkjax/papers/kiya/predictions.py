@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray
+from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import Capture, Edit, Site, attend_self, compose, edit, mask_key, swap_embeddings
@@ -31,9 +32,6 @@ from sinkjax.study.baseline import Unedited
 from sinkjax.study.edits import hide_behind
 from sinkjax.study.measures import later_attention_to, strongest_later_attention
 from sinkjax.study.numbers import Stored
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FACTS = ("tokens", "texts", "ratios")
 Measured = Callable[[Stored], "NDArray[Any]"]  # the share of every prediction, from the stores
@@ -56,8 +54,7 @@ class Settings(Sinks):
     distance: int = 16
     """positions between a token's key and the query that reads it"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "positions")
         positions(self, "place")
 
@@ -97,17 +94,12 @@ class Prediction:
 def study(lab: Lab, s: Settings) -> None:
     """Predictions from tokens alone."""
     lab.needs("softmax", "causal mask", "embedding without positions")
-    count, width = min(s.tokens, lab.architecture.vocab_size or 0), lab.architecture.width
-    blank: dict[str, Any] = {"tokens": [*range(count)]}
-    predicted = lab.value("predicted", partial(predict, s), blank)
-    rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], predicted["tokens"]), np.zeros((count, width)))
-
-    one = lab.architecture
-    blank_rows = np.full((one.layers, lab.prompts, one.heads, len(s.positions), s.length), np.float32(1 / s.length))
-    weights = lab.donor("weights", lambda run: rows_at(s.positions, run), blank_rows)
-
-    def put(row: NDArray[Any], *others: Edit) -> Edit:
-        return compose(edit("embed", "set", row, queries=s.place), *others)
+    config = lab.architecture
+    count = min(s.tokens, config.vocab_size or 0)
+    predicted = lab.value("predicted", partial(predict, s), dict[str, Any](tokens=[*range(count)]))
+    rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], predicted["tokens"]), np.zeros((count, config.width)))
+    even = np.full((config.layers, lab.prompts, config.heads, len(s.positions), s.length), np.float32(1 / s.length))
+    weights = lab.donor("weights", lambda run: rows_at(s.positions, run), even)
 
     def permuted(number: int, position: int) -> Edit:
         """Give a query its own attention weights, on its keys in a random order for each layer, prompt and head."""
@@ -120,9 +112,10 @@ def study(lab: Lab, s: Settings) -> None:
     masked = lab.sweep("masked", {ALL.at(position=1): mask_key(0)}, [whole, seen], title="key 0 masked")
     alone = lab.sweep("isolated", {case: isolated(p) for case, p in at.items()}, [whole, seen], title="isolated")
     swapped = lab.sweep("swapped", {case: swap_embeddings(0, p) for case, p in at.items()}, [whole], title="swapped")
-    put_in = {ALL.at(token=token): row for token, row in zip(predicted["tokens"], rows, strict=True)}
-    tokens = {case: put(row, isolated(s.place)) for case, row in put_in.items()}
-    in_context = {case: put(row, hide_behind(0, s.place)) for case, row in put_in.items()}
+    pairs = zip(predicted["tokens"], rows, strict=True)
+    put = {ALL.at(token=token): edit("embed", "set", row, queries=s.place) for token, row in pairs}
+    tokens = {case: compose(made, isolated(s.place)) for case, made in put.items()}
+    in_context = {case: compose(made, hide_behind(0, s.place)) for case, made in put.items()}
     there = later_attention_to(s.place, lab.half)
     placed = lab.sweep("placed", tokens, [whole, there], prompts=s.token_prompts, title="put there and isolated")
     context = lab.sweep("context", in_context, [whole, there], prompts=s.token_prompts, title="put there, not isolated")
@@ -169,18 +162,16 @@ def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> 
     alone = partial(sinkjax.scan, model, text=batch.tokens, lengths=batch.lengths, distance=s.distance, eps=s.eps)
     drawn = chosen(model, s.scanned, s.seed)
     ids = np.union1d(drawn, own_tokens)
-    if known is None:
-        data = alone(ids)
-    else:
-        left = np.setdiff1d(ids, known["token"])
-        parts = [known, *([alone(left)] if left.size else [])]
-        data = xarray.concat(parts, "token", data_vars="minimal", coords="minimal", compat="override").sel(token=ids)
+    left = ids if known is None else np.setdiff1d(ids, known["token"])
+    parts = [*([] if known is None else [known]), *([alone(left)] if left.size else [])]
+    data = xarray.concat(parts, "token", data_vars="minimal", coords="minimal", compat="override").sel(token=ids)
     found, rng = compared(data), intervals.generator(s.seed, "kiya/predictions tokens")
     candidates = np.flatnonzero(np.isin(ids, drawn))
     most = found.makes[candidates].mean() > HALF
     odd, usual = (candidates[(found.makes[candidates] == most) == kind] for kind in (False, True))
     few = min(len(odd), max(s.tokens // 2, s.tokens - len(usual)))
-    put = np.concatenate([rng.choice(odd, few, replace=False), rng.choice(usual, min(s.tokens - few, len(usual)), replace=False)])
+    counts = ((odd, few), (usual, min(s.tokens - few, len(usual))))
+    put = np.concatenate([rng.choice(kind, count, replace=False) for kind, count in counts])
     text = data["text"].values if "text" in data.coords else ids.astype(str)
     rows = np.searchsorted(ids, own_tokens)
 
@@ -211,12 +202,12 @@ def predictions(predicted: dict[str, Any], s: Settings) -> list[Prediction]:
 
 def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Stored) -> NDArray[Any]:
     """Return the attention to each predicted token, as a share of the unedited attention to the first key: float[prediction]."""
-    found = []
-    for one in every:
-        sweep, measure = sweeps[one.intervention]
-        values = read.value(measure, sweep, one.case) / read.first(whole, sweep).mean()
-        found.append(values.mean() if one.document is None else values[one.document])
-    return np.asarray(found)
+    shares = []
+    for prediction in every:
+        sweep, measure = sweeps[prediction.intervention]
+        values = read.value(measure, sweep, prediction.case) / read.first(whole, sweep).mean()
+        shares.append(values.mean() if prediction.document is None else values[prediction.document])
+    return np.asarray(shares)
 
 
 def premise(read: Stored, sweep: Sweep, whole: Measure, layer: int) -> list[Row]:
@@ -242,10 +233,8 @@ def counts(name: str, every: list[Prediction], measured: Measured, read: Stored)
 
 def each_one(every: list[Prediction], measured: Measured, read: Stored) -> list[Row]:
     """List the measured share of every prediction."""
-    return [
-        Row(one.label, f"{one.intervention}, one by one", SHARE, constant(float(share)))
-        for one, share in zip(every, measured(read), strict=True)
-    ]
+    pairs = zip(every, measured(read).tolist(), strict=True)
+    return [Row(one.label, f"{one.intervention}, one by one", SHARE, constant(share)) for one, share in pairs]
 
 
 def predicted_and_measured(every: list[Prediction], measured: Measured, read: Stored, sweep: Sweep) -> Drawing:
@@ -262,6 +251,5 @@ def predicted_and_measured(every: list[Prediction], measured: Measured, read: St
     of = {name: np.array([one.intervention == name for one in every]) for name in titles}
     clouds = [Cloud(title, ratio[of[name]], share[of[name]]) for name, title in titles.items()]
     figure = scatter({"": clouds}, "largest |h| alone, over the first token's", "attention, over the first key's", log="x")
-    caption = f"""Attention at half depth to each token, as a share of the unedited attention to key 0, against its largest |h|
-        alone. The prediction, fixed before the sweeps: a sink (above {HALF:g}) if the activation is above {HALF:g}."""
+    caption = f"Attention to each token over that to key 0, against its activation alone; above {HALF:g} a sink was predicted."
     return read.drawing("predicted-and-measured", figure, caption, sweep.name, bands=False)

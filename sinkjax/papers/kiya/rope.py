@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from sinkjax import Edit, set_positions
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.papers.kiya._first_keys import (
     SCORE_VARIABLES,
     Scored,
@@ -67,7 +67,6 @@ def study(lab: Lab, s: Settings) -> None:
 def swap_indices(i: int, j: int, length: int) -> Edit:
     """Exchange the rotary indices of two positions of prompts of some length; tokens and mask are unchanged."""
     indices = np.arange(length)
-    if max(i, j) >= length:
-        raise SinkjaxError(f"position {max(i, j)} is beyond prompts of {length} tokens")
+    refuse(max(i, j) >= length, f"position {max(i, j)} is beyond prompts of {length} tokens")
     indices[[i, j]] = indices[[j, i]]
     return set_positions(query=indices, key=indices)

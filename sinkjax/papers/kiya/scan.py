@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import xarray
 
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.papers.kiya._alone import HALF, VARIABLES, Alone, compared, names, scanned
 from sinkjax.report.figures.lines import histogram
 from sinkjax.report.section import Drawing
@@ -24,12 +25,11 @@ from sinkjax.study.numbers import Stored
 from sinkjax.study.settings import has_twin
 from sinkjax.study.work import Calculation
 
-if TYPE_CHECKING:
-    import xarray
-
 NAMED = 40  # maximum number of exceptions that are named
 OF_TWIN = 2_000  # tokens of the untrained twin, whose distribution is as clear with few
 PERCENTILES = (0.1, 5, 50, 95, 99.9)
+RATIO, COSINE = "largest |h| over the first token's", "cosine with the first token's state"
+LIKE = "heads that sink whose score of the key is nearer to the first token's"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,10 @@ class Settings(Sinks):
     twin: bool = True
     """whether some of the tokens are run on the same architecture with random weights"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         for name in ("tokens", "distance"):
-            if getattr(self, name) != "all" and getattr(self, name) < 1:
-                raise SinkjaxError(f"{name} is {getattr(self, name)}, and must be at least 1")
+            value = getattr(self, name)
+            refuse(value != "all" and value < 1, f"{name} is {value}, and must be at least 1")
 
 
 def study(lab: Lab, s: Settings) -> None:
@@ -66,13 +65,11 @@ def study(lab: Lab, s: Settings) -> None:
 
 def distribution(data: xarray.Dataset) -> list[Row]:
     """How many tokens are like the first one, and percentiles of their activation, state and keys."""
-    found, special = compared(data), data["special"].values
-    return [*_of_text(data, found), *_of("ordinary tokens", found, ~special), *_of("special tokens", found, special)]
-
-
-def _of_text(data: xarray.Dataset, found: Alone) -> Iterator[Row]:
-    for name, of in (("first token of the texts", "first_largest"), ("a typical later token of the texts", "other_largest")):
-        yield Row(name, "in text", f"largest |h| after layer {found.layer}", constant(float(data[of][found.layer])))
+    alone, special, size = compared(data), data["special"].values, "largest |h| after layer"
+    in_text = {"first token of the texts": "first_largest", "a typical later token of the texts": "other_largest"}
+    sizes = {name: constant(float(data[of][alone.layer])) for name, of in in_text.items()}
+    rows = [Row(name, "in text", f"{size} {alone.layer}", value) for name, value in sizes.items()]
+    return [*rows, *_of("ordinary tokens", alone, ~special), *_of("special tokens", alone, special)]
 
 
 def _of(kind: str, found: Alone, where: np.ndarray) -> Iterator[Row]:
@@ -82,13 +79,11 @@ def _of(kind: str, found: Alone, where: np.ndarray) -> Iterator[Row]:
         "tokens": where.sum(),
         f"tokens with more than {HALF:g} of the first token's largest |h|": found.makes[where].sum(),
         "the same (%)": 100 * found.makes[where].mean(),
-        "heads that sink whose score of the key is nearer to the first token's, mean over tokens (%)": 100
-        * found.like[where].mean(),
+        f"{LIKE}, mean over tokens (%)": 100 * found.like[where].mean(),
     }
-    for percentile in PERCENTILES:
-        numbers[f"largest |h| over the first token's, percentile {percentile:g}"] = np.percentile(found.ratio[where], percentile)
-    numbers["cosine with the first token's state, percentile 5"] = np.percentile(found.cosine[where], 5)
-    numbers["cosine with the first token's state, median"] = np.median(found.cosine[where])
+    numbers |= {f"{RATIO}, percentile {part:g}": np.percentile(found.ratio[where], part) for part in PERCENTILES}
+    numbers[f"{COSINE}, percentile 5"] = np.percentile(found.cosine[where], 5)
+    numbers[f"{COSINE}, median"] = np.median(found.cosine[where])
     for name, number in numbers.items():
         yield Row(kind, kind, name, constant(float(number)))
 
@@ -102,8 +97,7 @@ def exceptions(data: xarray.Dataset) -> list[Row]:
     series = f"{len(odd):,} of {len(order):,} tokens that {'make no sink' if most else 'make a sink'} alone"
     rows = [Row(series, series, "tokens", constant(float(len(odd))))]
     for one in odd[:NAMED]:
-        numbers = {"largest |h| over the first token's": found.ratio, "cosine with the first token's state": found.cosine}
-        numbers["heads that sink whose score of the key is nearer to the first token's (%)"] = 100 * found.like
+        numbers = {RATIO: found.ratio, COSINE: found.cosine, f"{LIKE} (%)": 100 * found.like}
         rows += [Row(named[one], series, name, constant(float(values[one]))) for name, values in numbers.items()]
     return rows
 
@@ -118,9 +112,7 @@ def sizes(read: Stored, tokens: Calculation, untrained: Calculation | None) -> D
         kinds["untrained twin"] = read.data(untrained.name)["largest"].values[:, layer]
     marks = {"first token of texts": "first_largest", "typical later token of texts": "other_largest"}
     lines = {name: float(data[of][layer]) for name, of in marks.items()}
-    figure = histogram(
-        {name: found for name, found in kinds.items() if found.size}, lines, f"largest |h| after layer {layer}", "tokens"
-    )
-    caption = f"""Largest |h| after layer {layer}, where the first token's is largest, of each token when it sees only itself, on
-        logarithmic axes."""
+    shown = {name: sizes for name, sizes in kinds.items() if sizes.size}
+    figure = histogram(shown, lines, f"largest |h| after layer {layer}", "tokens")
+    caption = f"Largest |h| after layer {layer}, where the first token's is largest, of each token when it sees only itself."
     return read.drawing("tokens-alone", figure, caption, tokens.name, bands=False)

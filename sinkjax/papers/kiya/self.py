@@ -7,6 +7,7 @@ the position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,8 +34,7 @@ class Settings(Controlled, Sinks, Mapped):
     shown: int = 8
     """the position whose maps are drawn"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "positions")
         among(self, "shown", "positions")
 
@@ -55,24 +55,16 @@ def study(lab: Lab, s: Settings) -> None:
     def other_links(rng: np.random.Generator, case: Case) -> Edit:
         return cut_links(rng, case["position"], s.length, layers=case.place.layers)
 
-    alone = lab.sweep(
-        "alone",
-        {place.at(position=p): attend_self(p, layers=place.layers) for place in places for p in s.positions},
-        columns,
-        other_links,
-    )
+    def isolated(place: Place) -> dict[Case, Edit]:
+        return {place.at(position=p): attend_self(p, layers=place.layers) for p in s.positions}
+
+    cases = {case: edit for place in places for case, edit in isolated(place).items()}
+    alone = lab.sweep("alone", cases, columns, other_links)
     rng = lab.rng("see_only(F.position, key=random_position(below=F.position))")
-    other = lab.sweep(
-        "other",
-        {ALL.at(position=p): see_only(p, lab.random_position(rng, below=p)) for p in s.positions},
-        columns,
-        title="one other key",
-    )
-    hidden = {
-        place.at(position=p): compose(attend_self(p, layers=place.layers), hide_behind(0, p))
-        for place in (forms, ALL)
-        for p in s.positions
-    }
+    other_key = {ALL.at(position=p): see_only(p, lab.random_position(rng, below=p)) for p in s.positions}
+    other = lab.sweep("other", other_key, columns, title="one other key")
+    both_edits = (isolated(forms) | isolated(ALL)).items()
+    hidden = {case: compose(edit, hide_behind(0, case["position"])) for case, edit in both_edits}
     without_0 = lab.sweep("without-0", hidden, columns, title="key 0 hidden behind it")
     only_hidden = {ALL.at(position=p): hide_behind(0, p) for p in s.positions}
     free = lab.sweep("free", only_hidden, columns, title="not isolated, key 0 hidden behind it")
@@ -85,21 +77,18 @@ def study(lab: Lab, s: Settings) -> None:
     unsplit = difference(seen, without_0[ALL], free.every, behind)
     lab.claim("sink-alone", "ours, on Kiya et al. 2026, Fig. 5", unsplit, sinks, took=ISOLATED)
     lab.claim("activation", "Kiya et al. 2026, Fig. 5", moved(large_0, large, everywhere), massive, took=ISOLATED)
-    beside_0 = [effect(sink_0, everywhere)]
-    lab.claim(
-        "leaves", "Kiya et al. 2026, Fig. 5", effect(behind, everywhere), sinks, beside_0, sign=-1, split=1 / 2, took=ISOLATED
-    )
+    less, beside_0 = effect(behind, everywhere), [effect(sink_0, everywhere)]
+    lab.claim("leaves", "Kiya et al. 2026, Fig. 5", less, sinks, beside_0, sign=-1, split=1 / 2, took=ISOLATED)
     both, beside = all_of(sinks, massive), [effect(sink, early, sink_0)]
     lab.claim("early", ours, moved(behind, seen, early), both, beside, split=1 / 2, took=ISOLATED)
     lab.claim("early-alone", ours, difference(seen, without_0[forms], free.every, behind), both, took=ISOLATED)
-    lab.claim(
-        "other", "ours, on Kiya et al. 2026, property 3", difference(seen, everywhere, other.every, behind), sinks, took=ISOLATED
-    )
+    against_other = difference(seen, everywhere, other.every, behind)
+    lab.claim("other", "ours, on Kiya et al. 2026, property 3", against_other, sinks, took=ISOLATED)
 
-    rows = (
-        (lambda layers: own("position", partial(later_sink_rate, eps=s.eps, layers=layers))),
-        (lambda layers: own("position", partial(largest_activation, layers=layers))),
-    )
+    def in_layer(measure: Callable[..., Measure]) -> Callable[[Place], Measure]:
+        return lambda layers: own("position", partial(measure, layers=layers))
+
+    rows = in_layer(partial(later_sink_rate, eps=s.eps)), in_layer(largest_activation)
     lab.draw(by_layer, *rows, conditions=[alone[layer(0)], early, everywhere])
     lab.maps(alone[forms.at(position=s.shown)], alone[ALL.at(position=s.shown)])
     lab.draw(heatmap, sink, size, over=alone, axis="position")

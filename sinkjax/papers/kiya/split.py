@@ -9,32 +9,27 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.judgement import SMALL
 from sinkjax.analysis.summary import Row
-from sinkjax.config_files.checks import positions
-from sinkjax.errors import SinkjaxError
-from sinkjax.probes.statistics import column_sums
+from sinkjax.config_files.checks import positions, refuse
+from sinkjax.probes.statistics import PairView, column_sums
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
+from sinkjax.study.baseline import Unedited
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.measures import later_attention_to, strongest_later_attention
-from sinkjax.study.numbers import Numbers, Stored
-
-if TYPE_CHECKING:
-    import xarray
-
-    from sinkjax.probes.statistics import PairView
-    from sinkjax.study.baseline import Unedited
+from sinkjax.study.numbers import Numbers, Stored, from_results
 
 WORST = 5  # heads that are named
 DRAWN = 3  # numbers of isolated tokens that are drawn
@@ -48,13 +43,12 @@ class Settings(Judged, Sinks):
     counts: tuple[int, ...] = (1, 2, 3, 5)
     """how many tokens are isolated"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         positions(self, "places")
-        if 0 in self.places or len({*self.places}) < len(self.places):
-            raise SinkjaxError(f"places is {self.places}, and must be different positions behind the first token")
-        if not all(1 <= count <= len(self.places) for count in self.counts):
-            raise SinkjaxError(f"counts is {self.counts}, and each must be from 1 to the {len(self.places)} places")
+        wrong = 0 in self.places or len({*self.places}) < len(self.places)
+        refuse(wrong, f"places is {self.places}, and must be different positions behind the first token")
+        wrong = not all(1 <= count <= len(self.places) for count in self.counts)
+        refuse(wrong, f"counts is {self.counts}, and each must be from 1 to the {len(self.places)} places")
 
 
 def study(lab: Lab, s: Settings) -> None:
@@ -82,8 +76,7 @@ def study(lab: Lab, s: Settings) -> None:
 
 def first_embedding(run: Unedited) -> NDArray[Any]:
     """The first token's vector as it enters the stream: float[prompt, width]."""
-    found: NDArray[Any] = run.captured(Capture(Site.EMBED, positions=(0,), name="first"))["first"][0]
-    return found
+    return np.asarray(run.captured(Capture(Site.EMBED, positions=(0,), name="first"))["first"][0])
 
 
 @functools.cache
@@ -99,17 +92,17 @@ def attention_from(last: int) -> Probe:
     return Probe(extra=(Statistic("attention_from", Site.WEIGHTS, sums, ("prompt", "layer", "head", "key"), mean),))
 
 
-def to_keys(data: xarray.Dataset, keys: tuple[int, ...]) -> NDArray[Any]:
-    """Attention of the last queries to some keys: float[edit, prompt, layer, head, key]."""
-    return np.asarray(data["attention_from"].values[..., list(keys)])
+def to_keys(data: xarray.Dataset, *keys: int) -> NDArray[Any]:
+    """Attention of the last queries to key 0 and others: float[edit, prompt, layer, head, key]."""
+    return np.asarray(data["attention_from"].values[..., [0, *keys]])
 
 
 def first_share(places: tuple[int, ...], last: int, count: int) -> Measure:
     """Key 0's share of the attention to it and to the first `count` places, all heads together, in per cent."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
-        found = to_keys(data, (0, *places[:count])).sum(axis=(-3, -2))
-        return np.asarray(100 * found[..., 0] / found.sum(axis=-1))
+        by_key = to_keys(data, *places[:count]).sum(axis=(-3, -2))
+        return np.asarray(100 * by_key[..., 0] / by_key.sum(axis=-1))
 
     name = "share of key 0 in the attention to it and the isolated tokens (%)"
     note = f"Attention of the queries behind position {last}, the last place, summed over all heads."
@@ -120,30 +113,26 @@ def together(places: tuple[int, ...], last: int, count: int) -> Measure:
     """Attention to key 0 and the first `count` places together, mean over heads, in per cent."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * to_keys(data, (0, *places[:count])).sum(axis=-1).mean(axis=(-2, -1)))
+        return np.asarray(100 * to_keys(data, *places[:count]).sum(axis=-1).mean(axis=(-2, -1)))
 
     return percentage("attention to key 0 and the isolated tokens, mean over heads (%)", of, attention_from(last))
 
 
-def equal(share: Measure, where: Where) -> Contrast:
+@from_results
+def equal(read: Numbers, share: Measure, where: Where) -> Parts:
     """Return key 0's share minus the mean share of the isolated tokens, which is the whole; both are means over their numbers."""
-
-    def parts(read: Numbers) -> Parts:
-        counts = np.array([case["tokens"] for case in where.cases if case is not None])
-        found = read.edited(share, where).reshape(-1, len(counts))
-        others = (100 - found) / counts
-        label, why = f"{share.name}, minus an isolated token's", "equal shares are the comparison"
-        apart, whole = (one.mean(axis=1) for one in (found - others, others))  # the numbers of tokens are chosen, no sample
-        return Parts(apart, None, whole, share.range, share.unit, label, where=where, uncontrolled=why)
-
-    return parts
+    counts = np.array([case["tokens"] for case in where.cases if case is not None])
+    found = read.edited(share, where).reshape(-1, len(counts))
+    others = (100 - found) / counts
+    label, why = f"{share.name}, minus an isolated token's", "equal shares are the comparison"
+    apart, whole = (one.mean(axis=1) for one in (found - others, others))  # the numbers of tokens are chosen, no sample
+    return Parts(apart, None, whole, share.range, share.unit, label, where=where, uncontrolled=why)
 
 
 def _to_sharers(read: Stored, sweep: Sweep, s: Settings, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return mean attention to key 0 and the isolated tokens, [layer, head, key], and whether a head sinks on key 0 unedited."""
-    data, rows = read.data(sweep.name), read.rows(sweep.name)
-    found = to_keys(data.isel(edit=rows[ALL.at(tokens=count)]), (0, *s.places[:count])).mean(axis=0)
-    return found, to_keys(data.isel(edit=0), (0,))[..., 0].mean(axis=0) > s.eps
+    data, row = read.data(sweep.name), read.rows(sweep.name)[ALL.at(tokens=count)]
+    return to_keys(data.isel(edit=row), *s.places[:count]).mean(axis=0), to_keys(data.isel(edit=0))[..., 0].mean(axis=0) > s.eps
 
 
 def by_key(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
@@ -159,20 +148,21 @@ def by_key(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
 
 def by_head(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
     """List how many sinking heads share equally, the median error, and the heads that share least equally."""
-    rows, of_equal = [], "key 0's share over an equal one (%)"
+    rows = []
     for count in s.counts:
-        found, sinks = _to_sharers(read, sweep, s, count)
-        share, label = (count + 1) * found[..., 0] / found.sum(axis=-1), f"{sweep.title}, {count} isolated"
+        attention, sinks = _to_sharers(read, sweep, s, count)
+        share, label = (count + 1) * attention[..., 0] / attention.sum(axis=-1), f"{sweep.title}, {count} isolated"
         error = np.where(sinks, np.abs(share - 1), -1.0)
-        numbers = {"heads that sink on key 0 without an edit": float(sinks.sum())}
+        numbers = {(label, "heads that sink on key 0 without an edit"): float(sinks.sum())}
         if sinks.any():
-            numbers["of these, with a share within 1/10 of an equal one (%)"] = 100 * float((error[sinks] < SMALL).mean())
-            numbers["error of key 0's share over an equal one, median (%)"] = 100 * float(np.median(error[sinks]))
-        rows += [Row(label, sweep.title, name, constant(value)) for name, value in numbers.items()]
+            numbers[label, "of these, with a share within 1/10 of an equal one (%)"] = 100 * float((error[sinks] < SMALL).mean())
+            numbers[label, "error of key 0's share over an equal one, median (%)"] = 100 * float(np.median(error[sinks]))
         for worst in np.argsort(-error, axis=None)[: min(WORST, sinks.sum())]:
             layer, head = np.unravel_index(worst, error.shape)
-            name = f"{label}, layer {layer}, head {head}"
-            rows.append(Row(name, sweep.title, of_equal, constant(float(100 * share[layer, head]))))
+            numbers[f"{label}, layer {layer}, head {head}", "key 0's share over an equal one (%)"] = 100 * float(
+                share[layer, head]
+            )
+        rows += [Row(condition, sweep.title, name, constant(x)) for (condition, name), x in numbers.items()]
     return rows
 
 
@@ -185,6 +175,5 @@ def share_by_head(read: Stored, sweep: Sweep, s: Settings) -> Drawing:
         fair = Cloud("equal shares", layers, np.full(len(layers), 1 / (count + 1)), faint=True)
         columns[f"{count} isolated"] = [fair, Cloud("a head that sinks", np.nonzero(sinks)[0], share[sinks])]
     figure = scatter(columns, "layer", "share of key 0", limits=(None, (0, 1)))
-    caption = f"""Share of key 0 in the attention to it and to isolated tokens ({sweep.title}), in each head that sinks on key 0
-        without an edit. Equal shares are 1 / (k + 1) for k isolated tokens."""
+    caption = f"Share of key 0 among itself and the isolated tokens ({sweep.title}), in each head that sinks on it unedited."
     return read.drawing(f"shares-{sweep.name}", figure, caption, sweep.name, bands=False)

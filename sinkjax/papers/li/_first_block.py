@@ -4,7 +4,8 @@ attention."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,14 +13,12 @@ import xarray
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
-
-if TYPE_CHECKING:
-    from sinkjax.checkpoints.model import Model
-    from sinkjax.model.config import Config
-    from sinkjax.model.params import Params
-    from sinkjax.study.work import Batch
+from sinkjax.study.work import Batch
 
 MODEL, EVEN = "the model's attention", "even attention"  # names of the two attentions in the store
 BLOCK = 32  # prompts per forward pass
@@ -29,6 +28,7 @@ def _squares(weights: jax.Array, view: object) -> jax.Array:
     return (weights * weights).sum(axis=-1)
 
 
+CAPTURED = ("head_out", "attn_out", "squared_weights")
 SITES = (sinkjax.Site.HEAD_OUT, sinkjax.Site.ATTN_OUT)
 SQUARES = sinkjax.Statistic("squared_weights", sinkjax.Site.WEIGHTS, _squares, ("prompt", "layer", "head", "query"))
 PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site in SITES), extra=(SQUARES,))
@@ -56,14 +56,10 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
 
 def _measure(model: Model, batch: Batch, edits: tuple[Edit, ...]) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
     params, config = first_block(model)
-    records = [
-        sinkjax.forward(params, tokens, config, edits=edits, probe=PROBE, lengths=lengths, logits=False).record
-        for tokens, lengths in batch.blocks(BLOCK)
-    ]
-    heads, out, weights = (
-        np.concatenate([np.asarray(record[name], np.float32)[:, 0] for record in records])
-        for name in ("head_out", "attn_out", "squared_weights")
-    )
+    run = partial(sinkjax.forward, params, config=config, edits=edits, probe=PROBE, logits=False)
+    records = [run(tokens=tokens, lengths=lengths).record for tokens, lengths in batch.blocks(BLOCK)]
+    captured = (np.concatenate([np.asarray(record[name], np.float32)[:, 0] for record in records]) for name in CAPTURED)
+    heads, out, weights = captured
     heads, out = _squared_deviations(heads), _squared_deviations(out)
     return {
         "deviation": (("prompt", "head", "position"), heads.mean(-1).swapaxes(1, 2)),
@@ -84,9 +80,8 @@ def first_block(model: Model) -> tuple[Params, Config]:
         position = dataclasses.replace(position, layers=position.layers[:1])
     scale = scale[:1] if isinstance(scale, tuple) else scale
     config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows and windows[:1])
-    layers = {
-        name: leaf for name, leaf in model.params["layers"].items() if not name.startswith(("attn_out_norm", "mlp_out_norm"))
-    }
+    norms = ("attn_out_norm", "mlp_out_norm")
+    layers = {name: leaf for name, leaf in model.params["layers"].items() if not name.startswith(norms)}
     kept = {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], layers)}
     if config.layout.outputs:
         config = dataclasses.replace(config, norm_place="pre", norm=config.norm if config.layout.inputs else None)
@@ -95,5 +90,4 @@ def first_block(model: Model) -> tuple[Params, Config]:
 
 def _squared_deviations(values: NDArray[Any]) -> NDArray[Any]:
     """Return (x - mean over prompts)^2 N / (N - 1), for float[prompt, ...]."""
-    found: NDArray[Any] = np.square(values - values.mean(0)) * (len(values) / (len(values) - 1))
-    return found
+    return np.asarray(np.square(values - values.mean(0)) * (len(values) / (len(values) - 1)))

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.papers.li._neurons import Neuron, largest
-from sinkjax.study import Contrast, largest_activation
+from sinkjax.study import largest_activation
 from sinkjax.study.baseline import Unedited, onset
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.edits import see_only
-from sinkjax.study.numbers import Numbers
+from sinkjax.study.numbers import Numbers, from_results
 from sinkjax.study.work import Batch, Calculation
 
 VARIABLES = ("size", "alignment", "plain_alignment")
@@ -37,8 +37,7 @@ def ignitions(count: int, places: tuple[int, ...], keys: tuple[int, ...], few: i
         float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
         vectors with the normed input of their MLPs; plain_alignment, the same without an edit.
     """
-    run = Unedited(model, batch, None, few)
-    forms = onset(run, model.config.layers, lambda layers: largest_activation(0, layers))
+    forms = onset(Unedited(model, batch, None, few), model.config.layers, lambda layers: largest_activation(0, layers))
     neurons = largest(model, count, forms)
     found = {name: np.zeros((len(batch.lengths), len(places), len(keys))) for name in VARIABLES}
     for column, place in enumerate(places):
@@ -82,19 +81,17 @@ def predicted(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def foretold(of: Calculation, by: Literal["alignment", "plain_alignment"] = "alignment") -> Contrast:
+@from_results
+def foretold(read: Numbers, of: Calculation, by: Literal["alignment", "plain_alignment"] = "alignment") -> Parts:
     """Reduction in squared error, on the other half of the documents, of a line in the alignment compared with the mean.
 
     Args:
+        read: The results.
         of: The `ignitions`.
         by: "alignment", in the run with the isolated token, or "plain_alignment", in the unedited run.
     """
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(of.name)
-        gain, whole = predicted(data[by].values, data["size"].values).T
-        run = "the same run" if by == "alignment" else "the unedited run"
-        label = f"squared error that alignment with the gates in {run} takes away"
-        return Parts(gain, None, whole, None, "squared log", label, uncontrolled="the mean is the comparison")
-
-    return parts
+    data = read.data(of.name)
+    gain, whole = predicted(data[by].values, data["size"].values).T
+    run = "the same run" if by == "alignment" else "the unedited run"
+    label = f"squared error that alignment with the gates in {run} takes away"
+    return Parts(gain, None, whole, None, "squared log", label, uncontrolled="the mean is the comparison")

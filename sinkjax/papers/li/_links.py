@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import sinkjax
-from sinkjax import Edit, edit
+from sinkjax import Capture, Edit, Site, edit
 from sinkjax.model.config import Config
 from sinkjax.papers.li._neurons import Neuron
 from sinkjax.study.baseline import Unedited
@@ -80,30 +80,17 @@ class Chain:
             "disparity": `dim` of the stream after each layer, float[layer, prompt, position, 1]. "keys": before the rotation,
             float[layer, prompt, position, key-value head, dim].
         """
-        sites = sinkjax.Site
-        found = run.captured(
-            sinkjax.Capture(sites.HEAD_OUT, name="variance"),
-            sinkjax.Capture(sites.KEY, name="keys"),
-            sinkjax.Capture(sites.RESID, dims=(self.dim,), name="disparity"),
-            *(
-                sinkjax.Capture(sites.NEURON, layers=(layer,), dims=(number,), name=f"neuron {rank}")
-                for rank, (layer, number) in enumerate(self.neurons)
-            ),
-            edit=made,
-        )
-        neurons = [found.pop(f"neuron {rank}")[0, :, :, 0] for rank in range(len(self.neurons))]
-        return found | {"neurons": np.stack(neurons)}
+        heads, keys = Capture(Site.HEAD_OUT, name="variance"), Capture(Site.KEY, name="keys")
+        neurons = {f"neuron {layer} {number}": (layer, number) for layer, number in self.neurons}
+        each = [Capture(Site.NEURON, layers=(at[0],), dims=(at[1],), name=name) for name, at in neurons.items()]
+        found = run.captured(heads, keys, Capture(Site.RESID, dims=(self.dim,), name="disparity"), *each, edit=made)
+        return found | {"neurons": np.stack([found.pop(name)[0, :, :, 0] for name in neurons])}
 
     def blank(self, architecture: Config, prompts: int, length: int) -> Values:
         """Return zeros of the shapes of `under`."""
-        one, here = architecture, (self.layers, prompts, length)
-        shapes = {
-            "variance": (*here, one.heads, one.head_dim),
-            "neurons": (len(self.neurons), prompts, length),
-            "disparity": (*here, 1),
-            "keys": (*here, one.kv_heads, one.head_dim),
-        }
-        return {link: np.broadcast_to(np.float32(0), shape) for link, shape in shapes.items()}
+        here, dim = (self.layers, prompts, length), architecture.head_dim
+        shapes = (*here, architecture.heads, dim), (len(self.neurons), *here[1:]), (*here, 1), (*here, architecture.kv_heads, dim)
+        return {link: np.broadcast_to(np.float32(0), shape) for link, shape in zip(LINKS, shapes, strict=True)}
 
     def put(self, link: str, run: Values, source: NDArray[np.intp] | None = None) -> list[Edit]:
         """Return the edits that put a link's values of a run at the token.
@@ -118,10 +105,9 @@ class Chain:
         if link == "variance":
             return [edit("head_out", "set", values, layers=range(self.forms + 1), queries=self.at)]
         if link == "neurons":
-            return [
-                edit("neuron", "set", values[rank][:, None], layers=layer, dims=[number], queries=self.at)
-                for rank, (layer, number) in enumerate(self.neurons)
-            ]
+            put = partial(edit, "neuron", "set", queries=self.at)
+            each = zip(values, self.neurons, strict=True)
+            return [put(value[:, None], layers=layer, dims=[number]) for value, (layer, number) in each]
         if link == "disparity":
             return [edit("resid", "set", values, layers=range(self.forms, self.layers), dims=[self.dim], queries=self.at)]
         return [edit("key", "set", values, layers=self._after(), keys=self.at)]

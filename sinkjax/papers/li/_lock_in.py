@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,14 @@ import xarray
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.model.norms import AfterRotation, AllHeads, EachHead, gains
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.gu._geometry import mean_over_queries_after
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
-
-if TYPE_CHECKING:
-    from sinkjax.checkpoints.model import Model
-    from sinkjax.study.work import Batch
+from sinkjax.study.work import Batch
 
 BLOCK = 4  # prompts per forward pass, whose hidden states are in memory at the same time
 HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")
@@ -30,8 +28,7 @@ HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")
 
 def _queries(view: PairView, dtype: jnp.dtype) -> jax.Array:
     """Rotated queries of real positions except the first, zeros elsewhere: [B, H, Q, D]."""
-    later = view.real_rows & (view.rows > 0)[None, None, :, None]
-    return jnp.where(later, view.query.astype(dtype), 0)
+    return jnp.where((view.real_rows & (view.rows > 0)[None, None, :, None]), view.query.astype(dtype), 0)
 
 
 def gram(scores: jax.Array, view: PairView) -> jax.Array:
@@ -106,10 +103,8 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
     rows = unit(key_rows(model))
     chosen = np.stack([matrix[:, dims] for matrix, dims in zip(rows, joined["dim"].T[:-1], strict=True)])  # [L, K, N, D]
     others = rows[:, :, list(controls)]
-    aligned = {
-        name: np.einsum("NLHD,LHD->NLH", np.repeat(joined[key], group, axis=2), first)
-        for name, key in (("alignment", "key_0"), ("other_alignment", "key_others"))
-    }
+    keys_of = {"alignment": joined["key_0"], "other_alignment": joined["key_others"]}
+    aligned = {name: np.einsum("NLHD,LHD->NLH", np.repeat(key, group, axis=2), first) for name, key in keys_of.items()}
     return xarray.Dataset(
         {name: (("prompt", "depth", "position"), joined[name]) for name in ("before", "after")}
         | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim")}
@@ -131,8 +126,7 @@ def key_rows(model: Model) -> NDArray[Any]:
     norm = norm.norm if isinstance(norm, EachHead | AllHeads | AfterRotation) else norm
     if norm is None or "" not in norm.learned():
         return rows
-    found: NDArray[Any] = rows * np.asarray(gains(norm, layers["k_norm"])).reshape(len(rows), -1, 1, rows.shape[-1])
-    return found
+    return np.asarray(rows * np.asarray(gains(norm, layers["k_norm"])).reshape(len(rows), -1, 1, rows.shape[-1]))
 
 
 def _block(model: Model, tokens: NDArray[Any], lengths: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -162,11 +156,9 @@ def _block(model: Model, tokens: NDArray[Any], lengths: NDArray[Any]) -> dict[st
 def first_direction(gram: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
     """Return u_1 of each head: the first eigenvector of gram [..., D, D], with a positive product with the sum of the queries."""
     vectors = np.linalg.eigh(gram)[1][..., -1]
-    sign = np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
-    return vectors * sign
+    return vectors * np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[Any]:
     """Divide vectors by their norm; a zero vector stays 0."""
-    found: NDArray[Any] = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
-    return found
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny))

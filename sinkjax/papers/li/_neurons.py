@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.site import Site
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.study import Lab
@@ -48,8 +48,7 @@ def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, 
 def largest_neurons(lab: Lab, count: int, last: int | None = None) -> tuple[Neuron, ...]:
     """Return `largest` of the model that is edited, such as the untrained twin. Raises an error if they are too many."""
     width = lab.architecture.mlp_width or 0
-    if not 1 <= count <= width // 2:
-        raise SinkjaxError(f"{count} neurons and as many controls do not fit a layer of {width}")
+    refuse(not 1 <= count <= width // 2, f"{count} neurons and as many controls do not fit a layer of {width}")
     blank = tuple((0, number) for number in range(count))
     return lab.donor("largest", lambda run: largest(run.loaded[0], count, last), blank, of_edited=True)
 
@@ -57,8 +56,7 @@ def largest_neurons(lab: Lab, count: int, last: int | None = None) -> tuple[Neur
 @jax.jit
 def _norms(matrices: jax.Array) -> jax.Array:
     """Return L2 norms of the columns of matrices [L, d, F], one layer at a time: [L, F]."""
-    found: jax.Array = jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
-    return found
+    return jnp.asarray(jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices))
 
 
 def survey(model: Model, batch: Batch, chosen: Sequence[Neuron]) -> xarray.Dataset:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.study import Measure, percentage
 from sinkjax.study.measures import RECEIVED, at_position, mean_attention
-
-if TYPE_CHECKING:
-    import xarray
 
 
 def sink_score(key: int) -> Measure:
@@ -29,8 +27,6 @@ def later_sink_score(key: int) -> Measure:
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))
 
-    name, note = (
-        f"attention that key {key} receives from later queries (%)",
-        "The query at the key itself, whose attention the edit decides, is left out.",
-    )
+    name = f"attention that key {key} receives from later queries (%)"
+    note = "The query at the key itself, whose attention the edit decides, is left out."
     return percentage(name, of, mean_attention(), note=note, **at_position(key, seen=True))

@@ -6,6 +6,7 @@ random direction.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,14 +17,14 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import Edit, compose, edit, scale_head_output
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
 from sinkjax.papers.li._scores import sink_score
 from sinkjax.study import *
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.contrasts import Parts, facts_of
 from sinkjax.study.figures import heatmap
-from sinkjax.study.numbers import Numbers
+from sinkjax.study.numbers import Numbers, from_results
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
 CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean
@@ -78,21 +79,14 @@ def study(lab: Lab, s: Settings) -> None:
         return edit("head_out", "add", change, queries=case["position"], layers=layers, label="random direction")
 
     first = upto(s.last)
-    doses = {
-        first.at(mean=mean, position=p, factor=factor): amplified(mean, p, factor, first.layers)
-        for mean in MEANS
-        for p in s.positions
-        for factor in s.factors
-    }
+    combinations = itertools.product(MEANS, s.positions, s.factors)
+    doses = {first.at(mean=mean, position=p, factor=x): amplified(mean, p, x, first.layers) for mean, p, x in combinations}
     factors = lab.sweep("factors", doses, columns, random_direction)
 
-    def at_factor(places: Sequence[Place], means: Sequence[str], positions: Sequence[int]) -> dict[Case, Edit]:
-        return {
-            place.at(mean=mean, position=p): amplified(mean, p, s.factor, place.layers)
-            for place in places
-            for mean in means
-            for p in positions
-        }
+    def at_factor(*axes: Sequence[Any]) -> dict[Case, Edit]:
+        """The edits with the factor `s.factor`, in all combinations of some places, means and positions."""
+        every = itertools.product(*axes)
+        return {place.at(mean=mean, position=p): amplified(mean, p, s.factor, place.layers) for place, mean, p in every}
 
     places = [*(layer(number) for number in s.single if number < lab.layers), *prefixes(lab.layers, s.ends), ALL]
     windows = lab.sweep("windows", at_factor(places, MEANS, s.positions), columns, title="windows")
@@ -147,27 +141,23 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
     return {PROMPTS: at_each, EVERYWHERE: np.broadcast_to(everywhere[:, None], at_each.shape)}, distances
 
 
-def slope(measure: Measure, where: Where, along: str) -> Contrast:
+@from_results
+def slope(read: Numbers, measure: Measure, where: Where, along: str) -> Parts:
     """Return the rise of a measure along an axis, from first to last value, by a straight line over their order.
 
     where: The conditions, with every value of the axis; the values of other axes are samples.
     """
-
-    def parts(read: Numbers) -> Parts:
-        cases = [case for case in where.cases if case is not None]
-        values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
-        if len(values) < 2:
-            raise SinkjaxError(f"a slope needs two values of {along}, and {where.text} has {len(values)}")
-        kept = [(case.place, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
-        lines = list(dict.fromkeys(kept))  # one for each value of the other axes
-        centred = np.arange(len(values)) - (len(values) - 1) / 2
-        centred *= (len(values) - 1) / (centred**2).sum()
-        weights = np.zeros((len(cases), len(lines)))
-        weights[np.arange(len(cases)), [lines.index(line) for line in kept]] = centred[order]
-        found, (span, unit) = read.edited(measure, where) @ weights, facts_of(measure)
-        found = found[..., 0] if found.shape[-1] == 1 else found
-        steepest = None if span is None else (centred.clip(0).sum() * span[0], centred.clip(0).sum() * span[1])
-        label, why = f"rise of {measure.name} along {along}", "the other values of the axis are the comparison"
-        return Parts(found, None, None, steepest, unit, label, where=where, uncontrolled=why)
-
-    return parts
+    cases = [case for case in where.cases if case is not None]
+    values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
+    refuse(len(values) < 2, f"a slope needs two values of {along}, and {where.text} has {len(values)}")
+    kept = [(case.place, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
+    lines = list(dict.fromkeys(kept))  # one for each value of the other axes
+    centred = np.arange(len(values)) - (len(values) - 1) / 2
+    centred *= (len(values) - 1) / (centred**2).sum()
+    weights = np.zeros((len(cases), len(lines)))
+    weights[np.arange(len(cases)), [lines.index(line) for line in kept]] = centred[order]
+    found, (span, unit) = read.edited(measure, where) @ weights, facts_of(measure)
+    found = found[..., 0] if found.shape[-1] == 1 else found
+    steepest = None if span is None else (centred.clip(0).sum() * span[0], centred.clip(0).sum() * span[1])
+    label, why = f"rise of {measure.name} along {along}", "the other values of the axis are the comparison"
+    return Parts(found, None, None, steepest, unit, label, where=where, uncontrolled=why)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
@@ -20,14 +21,11 @@ from sinkjax.papers.li._lock_in import measure
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Contrast, Controlled, Lab
+from sinkjax.study import Controlled, Lab
 from sinkjax.study.baseline import HALF
 from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.work import Batch, Calculation
-
-if TYPE_CHECKING:
-    import xarray
 
 VARIABLES = (
     "after", "alignment", "before", "dim", "key_alignment", "mean", "other_alignment", "other_rows", "own_row", "positive", "top",
@@ -88,81 +86,64 @@ def _above_ordinary(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.log(values[:, 0]) - np.log(np.nanmedian(values[:, 1:], axis=1)))
 
 
-def dominates(of: Calculation) -> Contrast:
+@from_results
+def dominates(read: Numbers, of: Calculation) -> Parts:
     """The dominance ratio of the first token over an ordinary token's, each in the state where its own is largest.
 
     The whole is the largest possible ratio, the width, over an ordinary token's.
     """
-
-    def parts(read: Numbers) -> Parts:
-        before, _ = at_peaks(read.data(of.name))
-        label = "largest dominance ratio of the first token over that of an ordinary token"
-        whole = np.log(read.architecture.width) - np.log(np.nanmedian(before[:, 1:], axis=1))
-        return Parts(_above_ordinary(before), None, whole, None, "log", label, uncontrolled=ORDINARY)
-
-    return parts
+    before, _ = at_peaks(read.data(of.name))
+    label = "largest dominance ratio of the first token over that of an ordinary token"
+    whole = np.log(read.architecture.width) - np.log(np.nanmedian(before[:, 1:], axis=1))
+    return Parts(_above_ordinary(before), None, whole, None, "log", label, uncontrolled=ORDINARY)
 
 
-def norm_keeps(of: Calculation) -> Contrast:
+@from_results
+def norm_keeps(read: Numbers, of: Calculation) -> Parts:
     """Like `dominates`, after the norm that reads these states; the whole is the value before the norm."""
-
-    def parts(read: Numbers) -> Parts:
-        before, after = map(_above_ordinary, at_peaks(read.data(of.name)))
-        return Parts(after, None, before, None, "log", "the same ratio after the norm", uncontrolled=ORDINARY)
-
-    return parts
+    before, after = map(_above_ordinary, at_peaks(read.data(of.name)))
+    return Parts(after, None, before, None, "log", "the same ratio after the norm", uncontrolled=ORDINARY)
 
 
-def key_is_row(of: Calculation) -> Contrast:
+@from_results
+def key_is_row(read: Numbers, of: Calculation) -> Parts:
     """|cosine| of key 0 with the dominant dim's row of W_K, mean over key heads and the layers where one dim dominates.
 
     Controls are the rows of random dims. The whole is 1, for equal directions.
     """
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(of.name)
-        there = formed(data)
-        own, others = (data[name].values[..., there, :].mean(axis=(-2, -1)) for name in ("own_row", "other_rows"))
-        return Parts(own, others, np.ones_like(own), (0.0, 1.0), "", ROW)
-
-    return parts
+    data = read.data(of.name)
+    there = formed(data)
+    own, others = (data[name].values[..., there, :].mean(axis=(-2, -1)) for name in ("own_row", "other_rows"))
+    return Parts(own, others, np.ones_like(own), (0.0, 1.0), "", ROW)
 
 
-def locks_in(of: Calculation) -> Contrast:
+@from_results
+def locks_in(read: Numbers, of: Calculation) -> Parts:
     """Cosine of the queries' first singular direction with key 0 minus that with ordinary keys, mean over heads and layers.
 
     The whole is the distance of ordinary keys from 1, for equal directions.
     """
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(of.name)
-        there = formed(data)
-        own, others = (data[name].values[:, there].mean(axis=(1, 2)) for name in ("alignment", "other_alignment"))
-        label = "cos(u_1, k_0) minus cos(u_1, k_j) of ordinary keys"
-        return Parts(own - others, None, 1 - others, (-1.0, 1.0), "", label, uncontrolled=ORDINARY)
-
-    return parts
+    data = read.data(of.name)
+    there = formed(data)
+    own, others = (data[name].values[:, there].mean(axis=(1, 2)) for name in ("alignment", "other_alignment"))
+    label = "cos(u_1, k_0) minus cos(u_1, k_j) of ordinary keys"
+    return Parts(own - others, None, 1 - others, (-1.0, 1.0), "", label, uncontrolled=ORDINARY)
 
 
-def scores_are_positive(of: Calculation) -> Contrast:
+@from_results
+def scores_are_positive(read: Numbers, of: Calculation) -> Parts:
     """Queries with a positive score of key 0 in each layer's best-aligned head, minus the same for ordinary keys, in percent.
 
     The whole is what ordinary keys lack of 100%.
     """
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(of.name)
-        there, keys = formed(data), data.sizes["key"] // 2 + 1
-        best = data["key_alignment"].values[there, :, :keys].argmax(axis=1)  # [layer, key]
-        shares = 100 * data["positive"].values[:, there, :, :keys]
-        found = np.take_along_axis(shares, best[None, :, None], axis=2)[:, :, 0].mean(axis=1)  # [prompt, key]
-        ordinary = np.nanmean(found[:, 1:], axis=1)
-        label = f"{POSITIVE} minus that of ordinary keys, best-aligned head of each layer"
-        return Parts(
-            found[:, 0] - ordinary, None, 100 - ordinary, (0.0, 100.0), "percentage points", label, uncontrolled=ORDINARY
-        )
-
-    return parts
+    data = read.data(of.name)
+    there, keys = formed(data), data.sizes["key"] // 2 + 1
+    best = data["key_alignment"].values[there, :, :keys].argmax(axis=1)  # [layer, key]
+    shares = 100 * data["positive"].values[:, there, :, :keys]
+    found = np.take_along_axis(shares, best[None, :, None], axis=2)[:, :, 0].mean(axis=1)  # [prompt, key]
+    ordinary = np.nanmean(found[:, 1:], axis=1)
+    label = f"{POSITIVE} minus that of ordinary keys, best-aligned head of each layer"
+    return Parts(found[:, 0] - ordinary, None, 100 - ordinary, (0.0, 100.0), "percentage points", label, uncontrolled=ORDINARY)
 
 
 def largest_state(read: Stored, of: Calculation) -> list[Row]:
@@ -209,8 +190,7 @@ def by_layer(read: Stored, of: Calculation) -> Drawing:
     drawn = [[read.curve(name, range(curve.shape[-1]), curve) for name, curve in curves.items()] for curves in (ratios, values)]
     grid = [[Panel("", "max |x| / mean |x|", drawn[0], log=True)], [Panel("", "cosine", drawn[1], signed=True)]]
     figure = lines(grid, "layer that reads the state (0-based)")
-    caption = """Dominance ratio of the first token and of an ordinary one (top), and cosines of keys with the queries' first
-        singular direction u_1 and with the dominant dim's row of W_K (bottom), means over heads, by layer."""
+    caption = "Dominance ratios (top); cosines of keys with u_1 of the queries and with the dominant dim's row of W_K (bottom)."
     return read.drawing("lock-in-by-layer", figure, caption, of.name)
 
 
@@ -225,6 +205,5 @@ def by_head(read: Stored, of: Calculation) -> Drawing:
     ]
     limits = ((-1.02, 1.02), (-3, 103))
     figure = scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=limits)
-    caption = """Each dot is a head: cosine of a key with the first singular direction of the head's queries, and the share
-        of later queries with a positive score, for key 0 and for another key."""
+    caption = "Each dot is a head: cosine of a key with u_1 of its queries, and the share of later queries with a positive score."
     return read.drawing("lock-in-by-head", figure, caption, of.name, bands=False)

@@ -94,6 +94,5 @@ def even_attention(position: int, layers: Sequence[int] | None = None) -> Edit:
 def after(last: int, layers: int, name: str = "") -> Place:
     """Return the layers after `last` of a model with `layers` layers; the last layer if there are none."""
     first = min(last + 1, layers - 1)
-    return Place(
-        f"layers after {name}" if name else f"layers from {first} on", tuple(range(first, layers)), x=None if name else first
-    )
+    label = f"layers after {name}" if name else f"layers from {first} on"
+    return Place(label, tuple(range(first, layers)), x=None if name else first)

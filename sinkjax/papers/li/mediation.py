@@ -24,7 +24,7 @@ from sinkjax.study import *
 from sinkjax.study.contrasts import Parts, facts_of
 from sinkjax.study.edits import hide_behind
 from sinkjax.study.measures import later_attention_to, strongest_later_attention
-from sinkjax.study.numbers import Numbers
+from sinkjax.study.numbers import Numbers, from_results
 from sinkjax.study.premises import same
 
 ROUNDING = 1e-3
@@ -120,28 +120,22 @@ def study(lab: Lab, s: Settings) -> None:
         lab.draw(dots, score, size, over=sweep)
     for sweep in (isolated, silent):
         lab.draw(lines_along, "window", score, size, over=sweep, by="kind")
-    lab.draw(
-        by_layer,
-        partial(largest_activation, s.position),
-        conditions=[whole, *(one.at(link="neurons") for one in (alone, without))],
-    )
+    conditions = [whole, *(sweep.at(link="neurons") for sweep in (alone, without))]
+    lab.draw(by_layer, partial(largest_activation, s.position), conditions=conditions)
     lab.maps(whole, alone.at(link="keys"))
 
 
-def lost(measure: Measure, where: Where, whole: Where) -> Contrast:
+@from_results
+def lost(read: Numbers, measure: Measure, where: Where, whole: Where) -> Parts:
     """The part of an isolation's effect on a measure that other conditions remove; the whole is the entire effect.
 
     Args:
+        read: The results.
         measure: The compared measure.
         where: The conditions that take something out of the isolated run.
         whole: The isolated run.
     """
-
-    def parts(read: Numbers) -> Parts:
-        apart, plain = read.edited(measure, whole), read.unedited(measure, whole)
-        (span, unit), why = facts_of(measure), "the isolated run is the comparison"
-        label = f"part of the effect of isolation on {measure.name} that is lost"
-        gone = apart - read.edited(measure, where)
-        return Parts(gone, None, apart - plain, span, unit, label, uncontrolled=why)
-
-    return parts
+    apart, plain = read.edited(measure, whole), read.unedited(measure, whole)
+    (span, unit), why = facts_of(measure), "the isolated run is the comparison"
+    label = f"part of the effect of isolation on {measure.name} that is lost"
+    return Parts((apart - read.edited(measure, where)), None, apart - plain, span, unit, label, uncontrolled=why)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Edit, edit
@@ -25,11 +26,8 @@ from sinkjax.report.section import Drawing
 from sinkjax.study import *
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.measures import typical_activation
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.work import Batch, Calculation
-
-if TYPE_CHECKING:
-    import xarray
 
 VARIABLES = (
     "concentration", "cosine_first", "cosine_others", "fed", "gate_norm", "massive_dim", "own_first", "own_others", "own_share",
@@ -85,15 +83,8 @@ def study(lab: Lab, s: Settings) -> None:
     lab.claim("gates", source, gate_cosine(work), beside=beside)
     lab.describe("sparse", source, lambda read: of_each(read, work, "concentration", "fed"))
     lab.describe("feeds", source, lambda read: feeds_massive_dim(read, work))
-    lab.claim(
-        "activation",
-        f"ours, on {source}",
-        effect(size, without_all, above=typical_activation()),
-        reaches(size, together, MASSIVE_SIZE),
-        [effect(sink, without_all)],
-        sign=-1,
-        took=WRITTEN,
-    )
+    falls, massive = effect(size, without_all, above=typical_activation()), reaches(size, together, MASSIVE_SIZE)
+    lab.claim("activation", f"ours, on {source}", falls, massive, [effect(sink, without_all)], sign=-1, took=WRITTEN)
 
     lab.draw(neuron_norms, work)
     lab.draw(lines_along, "rank", sink, size, over=single)
@@ -125,19 +116,16 @@ def own_and_random(data: xarray.Dataset, name: str) -> tuple[NDArray[Any], NDArr
     return values[:, 0], values[:, 1:].T
 
 
-def gate_cosine(work: Calculation, on: Literal["difference", "first", "others"] = "difference") -> Contrast:
+@from_results
+def gate_cosine(read: Numbers, work: Calculation, on: Literal["difference", "first", "others"] = "difference") -> Parts:
     """Cosine of gate vectors with the normalised state of the first token minus that with the others', or one of the two."""
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(work.name)
-        (first, random_first), (rest, random_rest) = own_and_random(data, "own_first"), own_and_random(data, "own_others")
-        found = {"difference": (first - rest, random_first - random_rest), "first": (first, random_first)}
-        value, random = found.get(on, (rest, random_rest))
-        label = "with the first token's state minus that with others'" if on == "difference" else f"with the state of {on}"
-        whole = first if on == "difference" else None
-        return Parts(value, random, whole, (-1.0, 1.0), "", f"cosine of gate vectors {label}")
-
-    return parts
+    data = read.data(work.name)
+    (first, random_first), (rest, random_rest) = own_and_random(data, "own_first"), own_and_random(data, "own_others")
+    found = {"difference": (first - rest, random_first - random_rest), "first": (first, random_first)}
+    value, random = found.get(on, (rest, random_rest))
+    label = "with the first token's state minus that with others'" if on == "difference" else f"with the state of {on}"
+    whole = first if on == "difference" else None
+    return Parts(value, random, whole, (-1.0, 1.0), "", f"cosine of gate vectors {label}")
 
 
 def feeds_massive_dim(read: Stored, work: Calculation) -> list[Row]:
@@ -175,6 +163,5 @@ def neuron_norms(read: Stored, work: Calculation) -> Drawing:
         Cloud("the largest (layer: neuron)", gate[places], up[places], named),
     ]
     figure = scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
-    caption = f"""L2 norms of the gate and up vectors of all MLP neurons, each over the median of its layer, on logarithmic
-        axes. The {len(chosen)} with the largest product are named by layer and number."""
+    caption = f"L2 norms of gate and up vectors over their layer's median; the {len(chosen)} with the largest product are named."
     return read.drawing("neuron-norms", figure, caption, work.name, bands=False)

@@ -6,25 +6,23 @@ On random tokens. With even attention, every score of the first block set to 0, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Rank, Row
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.papers.li._first_block import measure
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Contrast, Judged, Lab
+from sinkjax.study import Judged, Lab
 from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Numbers, Stored
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.work import Calculation, Inputs
-
-if TYPE_CHECKING:
-    import xarray
 
 VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
 EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
@@ -41,8 +39,7 @@ class Settings(Judged):
 def study(lab: Lab, s: Settings) -> None:
     """The variance of the first block's head outputs by position."""
     lab.needs("softmax", "causal mask", "concatenated heads")
-    if s.prompts < 3:
-        raise SinkjaxError(f"a variance over prompts needs at least 3, not {s.prompts}")
+    refuse(s.prompts < 3, f"a variance over prompts needs at least 3, not {s.prompts}")
     of = lab.calculate("variance", measure, VARIABLES, "first_outputs", s.prompts, Inputs("random", "none"))
 
     source = "Li et al. 2026, variance discrepancy"
@@ -58,8 +55,7 @@ def relative(data: xarray.Dataset, name: Output) -> NDArray[Any]:
     """Return deviations relative to the variance at position 0, where both attentions are equal: float[attention, prompt,
     position]."""
     values = data[name].mean("head").values if name == "deviation" else data[name].values
-    found: NDArray[Any] = values / values[0, :, 0].mean()
-    return found
+    return np.asarray(values / values[0, :, 0].mean())
 
 
 def exponents(values: NDArray[Any]) -> NDArray[Any]:
@@ -72,48 +68,38 @@ def exponents(values: NDArray[Any]) -> NDArray[Any]:
     return intervals.pseudo_values(values[:, 1:], lambda means: np.log(means) @ places / np.square(places).sum())
 
 
-def first_varies_most(of: Calculation, name: Output = "deviation") -> Contrast:
+@from_results
+def first_varies_most(read: Numbers, of: Calculation, name: Output = "deviation") -> Parts:
     """The variance at position 0 over that at the other positions, in logarithms, mean over these."""
-
-    def parts(read: Numbers) -> Parts:
-        values = relative(read.data(of.name), name)[0]
-        found = intervals.pseudo_values(values, lambda means: np.log(means[..., 0]) - np.log(means[..., 1:]).mean(axis=-1))
-        where = "head outputs" if name == "deviation" else "the attention output"
-        label = f"variance of {where} at position 0 over that at other positions"
-        why = "nothing is edited, and other positions are the comparison"
-        return Parts(found, None, None, None, "log", label, uncontrolled=why)
-
-    return parts
+    values = relative(read.data(of.name), name)[0]
+    found = intervals.pseudo_values(values, lambda means: np.log(means[..., 0]) - np.log(means[..., 1:]).mean(axis=-1))
+    where = "head outputs" if name == "deviation" else "the attention output"
+    label = f"variance of {where} at position 0 over that at other positions"
+    return Parts(found, None, None, None, "log", label, uncontrolled="nothing is edited, and other positions are the comparison")
 
 
-def decay(of: Calculation, attention: int = 0) -> Contrast:
+@from_results
+def decay(read: Numbers, of: Calculation, attention: int = 0) -> Parts:
     """The variance's power of 1 / (i + 1): 1 for an average of independent values.
 
     attention: 0 for the model's attention, 1 for even attention.
     """
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(of.name)
-        label = f"power of 1 / (i + 1) with which the variance falls, {data['attention'].values[attention]}"
-        found = -exponents(relative(data, "deviation")[attention])
-        return Parts(found, None, None, None, "", label, uncontrolled="nothing is edited")
-
-    return parts
+    data = read.data(of.name)
+    label = f"power of 1 / (i + 1) with which the variance falls, {data['attention'].values[attention]}"
+    found = -exponents(relative(data, "deviation")[attention])
+    return Parts(found, None, None, None, "", label, uncontrolled="nothing is edited")
 
 
-def output_structure(of: Calculation) -> Contrast:
+@from_results
+def output_structure(read: Numbers, of: Calculation) -> Parts:
     """Kendall's tau of a dim's standard deviation and the norm of its row of W_O: in each sequence, mean over heads.
 
     Controls pair the dims with rows at random.
     """
-
-    def parts(read: Numbers) -> Parts:
-        data = read.data(of.name)
-        rows, random = rows_of_o(read, data)
-        std = np.sqrt(data["by_dim"].values[0])  # [prompt, head, dim]
-        return Parts(taus(std, rows[None])[0], taus(std, random), None, (-1.0, 1.0), "", f"{TAU}, mean over heads")
-
-    return parts
+    data = read.data(of.name)
+    rows, random = rows_of_o(read, data)
+    std = np.sqrt(data["by_dim"].values[0])  # [prompt, head, dim]
+    return Parts(taus(std, rows[None])[0], taus(std, random), None, (-1.0, 1.0), "", f"{TAU}, mean over heads")
 
 
 def rows_of_o(read: Numbers, data: xarray.Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -136,8 +122,7 @@ def taus(std: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     def of_head(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         one, other = (np.sign(values[:, first] - values[:, second]).astype(np.float32) for values in (x, y))
         untied = np.outer(np.square(one).sum(axis=1), np.square(other).sum(axis=1)).astype(np.float64)
-        found: NDArray[Any] = (one @ other.T) / np.sqrt(untied)
-        return found
+        return np.asarray((one @ other.T) / np.sqrt(untied))
 
     return np.asarray(np.mean([of_head(rows[:, head], std[:, head]) for head in range(std.shape[1])], axis=0))
 
@@ -178,8 +163,6 @@ def variance_by_position(read: Stored, of: Calculation) -> Drawing:
 
     panels = [panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]
     figure = lines([panels], "tokens that the query sees, i + 1", legend="above", log_x=True)
-    caption = """Variance over prompts of the first block's head outputs (left) and attention output (right), mean over dims, in
-        units of its value at position 0, whose query sees one value only. Even attention follows the averaging law.
-        Uneven attention averages less, as the sum of each query's squared weights shows, so its curve lies above the
-        law."""
+    caption = """Variance over prompts of the first block's head and attention outputs, mean over dims, in units of position
+        0's. Even attention follows the averaging law; uneven attention averages less (see the sum of squared weights)."""
     return read.drawing("variance-by-position", figure, caption, of.name)

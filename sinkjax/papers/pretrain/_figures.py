@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
@@ -19,9 +20,6 @@ from sinkjax.study.claims import TrainedModels
 from sinkjax.study.measures import Measure, read_measure
 from sinkjax.study.numbers import Stored
 from sinkjax.study.trained import alone, paired
-
-if TYPE_CHECKING:
-    import xarray
 
 TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be distinguished
 HERE, PAPER = "here", "paper"
@@ -41,19 +39,16 @@ def learning_curves(read: Stored, rows: Sequence[TrainedModels]) -> Drawing | No
     ]
     found = [[[_course(row.label, read.data(row.name), of) for row in group] for of in shown] for group in groups]
     losses, sinking, _ = (list(itertools.chain(*column)) for column in zip(*found, strict=True))
-    grid = [
-        [
-            Panel("", "valid loss\n(nats)", row[0], limits=_losses(losses)),
-            Panel("", "heads that sink\non token 1 (%)", row[1], limits=_percent(sinking)),
-            Panel("", "norm of token 1\nover others", row[2], log=True),
-        ]
-        for row in found
-    ]
+    grid = []
+    for loss, sink, norm in found:
+        sinks_panel = Panel("", "heads that sink\non token 1 (%)", sink, limits=_percent(sinking))
+        norms_panel = Panel("", "norm of token 1\nover others", norm, log=True)
+        grid.append([Panel("", "valid loss\n(nats)", loss, limits=_losses(losses)), sinks_panel, norms_panel])
     counts = {read.data(row.name).sizes["run"] for row in there}
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{counts.pop()} seed(s) a row"
     caption = f"""At size {read.settings.size}: held-out loss, share of heads that sink on the first token, and its norm over
-        the others' (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed.
-        {seeds}. A line that ends early belongs to a training that is not finished, or diverged."""
+        the others'. Means over seeds, with the lowest and highest seed; {seeds}. A line that ends early is not finished, or
+        diverged."""
     legend: Literal["above", "beside"] = "above" if len(grid) == 1 else "beside"
     return Drawing("learning", lines(grid, "step", legend, share="col", courses=True, height=2.5), caption)
 
@@ -62,17 +57,12 @@ def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[T
     """Measures of the rows next to the paper's numbers, one panel per measure."""
     if not read.stores:
         return None
-    columns = {}
-    for measure in measures:
-        found = []
-        for row in _trained(read, rows):
-            number = row.paper.get(measure.name)
-            found.append(Mark(row.label, read.interval(read_measure(measure, read.data(row.name))), HERE))
-            if isinstance(number, int | float):
-                found.append(Mark(row.label, alone(number), PAPER))
-        columns[measure.name] = found
-    caption = f"""The rows at size {read.settings.size}: means over seeds, bars: 95% intervals; next to the paper's numbers,
-        from one run each."""
+    columns: dict[str, list[Mark]] = {measure.name: [] for measure in measures}
+    for measure, row in itertools.product(measures, _trained(read, rows)):
+        columns[measure.name].append(Mark(row.label, read.interval(read_measure(measure, read.data(row.name))), HERE))
+        if isinstance(number := row.paper.get(measure.name), int | float):
+            columns[measure.name].append(Mark(row.label, alone(number), PAPER))
+    caption = f"At size {read.settings.size}: means over seeds, with 95% intervals, and the paper's numbers, from one run each."
     return Drawing("rows", points(columns, xlabel), caption)
 
 
@@ -89,8 +79,8 @@ def losses_beside(read: Stored, measure: Measure, rows: Sequence[TrainedModels])
             found.append(Mark(row.label, alone(number - paper), PAPER))
     if not any(point.kind == HERE and point.value.mean is not None for point in found):
         return None
-    caption = f"""Held-out loss of each row less the first row's ({first.name}), next to the same difference in the paper. Losses
-        themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95% intervals."""
+    caption = f"""Held-out loss of each row less the first row's ({first.name}), next to the same difference in the paper: text
+        and tokenizer differ, so losses cannot be compared. Here: paired by seed, bars: 95% intervals."""
     return Drawing("losses", points({f"against {first.name}": found}, "difference in valid loss (nats)"), caption)
 
 

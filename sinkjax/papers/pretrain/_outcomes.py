@@ -6,23 +6,20 @@ Sink_k counts tokens from 1, as the papers do; in arrays and files they count fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
-from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.summary import LEVEL, Row
+from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.model.normalisers import NAMED
 from sinkjax.study.claims import TrainedModels
 from sinkjax.study.measures import Measure, percentage
 from sinkjax.study.numbers import Stored
-from sinkjax.study.trained import MODELS, run_rows
+from sinkjax.study.trained import MODELS, alone, run_rows
 from sinkjax.train.config import ALL_STEPS
-
-if TYPE_CHECKING:
-    import xarray
 
 KEYS = 5  # first positions whose sinks are columns
 SINKS = """Sink_k is the share of heads and sequences in which token k, counted from 1 (key k - 1), receives more than 0.3 of
@@ -79,44 +76,33 @@ def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray[Any]]:
     return of
 
 
-def _perplexity(data: xarray.Dataset) -> NDArray[Any]:
-    found: NDArray[Any] = np.exp(at_end(data, "loss"))
-    return found
+def ended(label: str, name: str, reduce: Callable[..., NDArray[Any]] = np.mean, shares: str = "", **facts: Any) -> Measure:
+    """Return the measure of a variable `at_end`. facts: further attributes of `Measure`."""
+    return Measure(label, lambda data: at_end(data, name, reduce, shares), **facts)
 
 
 UNIT = (0.0, 1.0)
+NATS: dict[str, Any] = {"unit": "nats", "whole": False}
 # The measures that a table may name. Disparity and effective rank are Li et al.'s (2026), the spike is the largest |h| over the
 # median |h| of the same state, and what token 1 writes does not change with the scale of unnormalised weights.
 MEASURES: dict[str, Measure] = {
     **{f"sink_{place + 1}": percentage(f"Sink_{place + 1} (%)", _sink_on(place), note=SINKS) for place in range(KEYS)},
     "sink_bias": percentage("Sink_* (%)", lambda data: 100 * at_end(data, "sink_bias", shares="sink_bias_share"), note=SINKS),
-    "first_share": Measure(
-        "share of token 1, mean over heads", lambda data: at_end(data, "received", shares="share"), range=UNIT
-    ),
-    "strongest_weight": Measure(
-        "weight on token 1, strongest head", lambda data: at_end(data, "received", np.max, "share"), range=UNIT
-    ),
-    "column_sum": Measure("weight on token 1, mean over heads", lambda data: at_end(data, "received")),
-    "written": Measure(
-        "norm of what token 1 writes over the head's output, mean over heads", lambda data: at_end(data, "written")
-    ),
-    "valid_loss": Measure("valid loss (nats)", lambda data: at_end(data, "loss"), unit="nats", whole=False),
-    "train_loss": Measure("train loss (nats)", lambda data: at_end(data, "train_loss"), unit="nats", whole=False),
-    "perplexity": Measure("perplexity", _perplexity),
-    "token_norm_ratio": Measure(
-        "norm of token 1 over others, largest over depths", lambda data: at_end(data, "norm_ratio", np.max), log=True
-    ),
-    "value_ratio": Measure(
-        "norm of token 1's value over others', smallest over layers", lambda data: at_end(data, "value_ratio", np.min), log=True
-    ),
-    "largest_mean": Measure("largest activation, mean over depths", lambda data: at_end(data, "largest"), log=True),
-    "spike": Measure(
-        "largest activation over the median, largest over depths", lambda data: at_end(data, "spike", np.max), log=True
-    ),
-    "kurtosis": Measure("excess kurtosis, largest over layers", lambda data: at_end(data, "kurtosis", np.max)),
-    "effective_rank": Measure("effective rank, mean over layers", lambda data: at_end(data, "effective_rank"), log=True),
-    "dimension_disparity": Measure("dimension disparity, mean over layers", lambda data: at_end(data, "disparity"), log=True),
-    "gradient_norm": Measure("norm of the gradient", lambda data: at_end(data, "gradient_norm"), log=True),
+    "first_share": ended("share of token 1, mean over heads", "received", shares="share", range=UNIT),
+    "strongest_weight": ended("weight on token 1, strongest head", "received", np.max, "share", range=UNIT),
+    "column_sum": ended("weight on token 1, mean over heads", "received"),
+    "written": ended("norm of what token 1 writes over the head's output, mean over heads", "written"),
+    "valid_loss": ended("valid loss (nats)", "loss", **NATS),
+    "train_loss": ended("train loss (nats)", "train_loss", **NATS),
+    "perplexity": Measure("perplexity", lambda data: np.exp(at_end(data, "loss"))),
+    "token_norm_ratio": ended("norm of token 1 over others, largest over depths", "norm_ratio", np.max, log=True),
+    "value_ratio": ended("norm of token 1's value over others', smallest over layers", "value_ratio", np.min, log=True),
+    "largest_mean": ended("largest activation, mean over depths", "largest", log=True),
+    "spike": ended("largest activation over the median, largest over depths", "spike", np.max, log=True),
+    "kurtosis": ended("excess kurtosis, largest over layers", "kurtosis", np.max),
+    "effective_rank": ended("effective rank, mean over layers", "effective_rank", log=True),
+    "dimension_disparity": ended("dimension disparity, mean over layers", "disparity", log=True),
+    "gradient_norm": ended("norm of the gradient", "gradient_norm", log=True),
 }
 
 
@@ -124,17 +110,14 @@ def steps_to_loss(read: Stored, first: TrainedModels) -> list[Row]:
     """Number of steps until the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
     if not read.has(first.name):
         return []
-    found = []
+    rows, measure = [], f"steps to the last loss of {first.name}"
     for name, data in read.trained.items():
         each = steps_to(data, read.data(first.name))
         known, reached = each[~np.isnan(each)], each[np.isfinite(each)]
-        shown: Interval = read.interval(each)
-        if len(reached) < len(known):
-            said = f"{reached.mean():.4g} in {len(reached)} of {len(known)}, else never" if len(reached) else "never"
-            shown = Interval(None, None, None, 0, 0, LEVEL, "none", said)
-        measure = f"steps to the last loss of {first.name}"
-        found += [Row(name, MODELS, measure, shown), *run_rows(data, name, measure, each)]
-    return found
+        some = f"{reached.mean():.4g} in {len(reached)} of {len(known)}, else never" if len(reached) else "never"
+        shown = read.interval(each) if len(reached) == len(known) else alone(some)
+        rows += [Row(name, MODELS, measure, shown), *run_rows(data, name, measure, each)]
+    return rows
 
 
 def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray[Any]:
@@ -143,18 +126,12 @@ def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray[Any]:
     The loss is interpolated linearly between evaluations. inf: never that low; NaN: one of the two runs is not finished.
     """
     goals = dict(zip(base["run"].values, at_end(base, "loss"), strict=True))
-    found, runs = [], (data["step"].values, data["loss"].values, at_end(data, "loss"))
-    for seed, steps, losses, ended in zip(data["run"].values, *runs, strict=True):
-        goal = float(goals.get(seed, np.nan))
-        found.append(_reached(goal, steps, losses) if np.isfinite(goal) and np.isfinite(ended) else np.nan)
-    return np.array(found)
-
-
-def _reached(goal: float, steps: NDArray[Any], losses: NDArray[Any]) -> float:
-    known = np.isfinite(losses)
-    steps, losses = steps[known], losses[known]
-    below = np.flatnonzero(losses <= goal)
-    if not len(below):
-        return np.inf
-    around = slice(max(below[0] - 1, 0), below[0] + 1)
-    return float(np.interp(-goal, -losses[around], steps[around]))
+    reached = np.full(data.sizes["run"], np.nan)
+    for run, (seed, last) in enumerate(zip(data["run"].values, at_end(data, "loss"), strict=True)):
+        goal, known = float(goals.get(seed, np.nan)), np.isfinite(data["loss"].values[run])
+        if np.isfinite(goal) and np.isfinite(last):
+            steps, losses = data["step"].values[run, known], data["loss"].values[run, known]
+            below = np.flatnonzero(losses <= goal)
+            around = slice(max(below[0] - 1, 0), below[0] + 1) if len(below) else slice(0)
+            reached[run] = np.interp(-goal, -losses[around], steps[around]) if len(below) else np.inf
+    return reached

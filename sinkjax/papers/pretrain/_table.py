@@ -24,6 +24,7 @@ from sinkjax.study.trace import Lab, Program
 from sinkjax.study.trained import attains, versus
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
+FIGURES = {"learning_curves": (), "beside_the_paper": ("measures", "xlabel"), "losses_beside": ("measure",)}  # their arguments
 Trainings = Mapping[str, TrainedModels]
 
 
@@ -122,10 +123,10 @@ def table(values: Mapping[str, Any], what: str) -> Program:
     figures = [_figure(node, f"{what}: figures") for node in _listed(values.get("figures"))]
 
     def study(lab: Lab, s: Pretraining) -> None:
-        made = {
-            name: lab.train(name, spec(s, name, row.changes, row.times, row.sizes), row.label, paper=papers[name], compared=True)
-            for name, row in rows.items()
-        }
+        made = {}
+        for name, row in rows.items():
+            planned = spec(s, name, row.changes, row.times, row.sizes)
+            made[name] = lab.train(name, planned, row.label, paper=papers[name], compared=True)
         lab.summary(*columns)
         for name, claim in claims.items():
             _claim(lab, name, claim, made, f"{what}: claims.{name}")
@@ -156,34 +157,29 @@ def _settings(given: Mapping[str, Any], title: str, what: str) -> type:
 def _claim(lab: Lab, name: str, claim: TableClaim, made: Trainings, what: str) -> None:
     """Add a claim. Errors: both or neither of its kinds; an unknown contrast, premise, measure or row."""
     if (claim.contrast is None) == (claim.described is None):
-        raise SinkjaxError(
-            f"{what} takes one of contrast, described, such as contrast: {{versus: {{measure: ..., training: ...}}}}"
-        )
+        raise SinkjaxError(f"{what} takes one of contrast, described, such as contrast: {{versus: {{measure: x, training: y}}}}")
     if claim.described is not None:
         first = _row(made, _call(claim.described, ("steps_to_loss",), what, "first")[1].get("first"), what)
         lab.describe(name, claim.source, lambda read: steps_to_loss(read, first))
         return
 
-    def contrast(node: Any) -> Contrast:
-        found: Contrast = _build(Versus, _call(node, ("versus",), what)[1], what).of(made, what)
-        return found
+    def of(cls: type[Any], kind: str, node: Any) -> Any:
+        return _build(cls, _call(node, (kind,), what)[1], what).of(made, what)
 
-    given = None if claim.given is None else _build(Attains, _call(claim.given, ("attains",), what)[1], what).of(made, what)
-    beside = [contrast(node) for node in claim.beside]
-    lab.claim(name, claim.source, contrast(claim.contrast), given, beside, claim.sign, claim.stays)
+    given = None if claim.given is None else of(Attains, "attains", claim.given)
+    contrast, *beside = (of(Versus, "versus", node) for node in (claim.contrast, *claim.beside))
+    lab.claim(name, claim.source, contrast, given, beside, claim.sign, claim.stays)
 
 
 def _figure(node: Any, what: str) -> Drawn:
     """A figure by its name. Errors: an unknown figure, argument or measure."""
-    name, given = _call(node, ("learning_curves", "beside_the_paper", "losses_beside"), what, "measure")
+    name, given = _call(node, [*FIGURES], what, "measure")
+    check_keys(given, FIGURES[name], f"{what}: {name}")
     if name == "learning_curves":
-        check_keys(given, (), f"{what}: {name}")
         return lambda lab, made: lab.draw(learning_curves, [*made.values()])
     if name == "losses_beside":
-        check_keys(given, ("measure",), f"{what}: {name}")
         measure = _measure(given.get("measure"), what)
         return lambda lab, made: lab.draw(losses_beside, measure, [*made.values()])
-    check_keys(given, ("measures", "xlabel"), f"{what}: {name}")
     measures, xlabel = [_measure(one, what) for one in _listed(given.get("measures"))], str(given.get("xlabel", ""))
     return lambda lab, made: lab.draw(beside_the_paper, measures, [*made.values()], xlabel)
 

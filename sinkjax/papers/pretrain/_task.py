@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import xarray
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least
+from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
 from sinkjax.study.settings import Trains
 from sinkjax.study.work import TrainingSpec
-from sinkjax.tasks import registry
+from sinkjax.tasks import Trained, registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
 from sinkjax.train.log import LOG, read, step_cost
 from sinkjax.train.task import ModelTask
-
-if TYPE_CHECKING:
-    from sinkjax.tasks import Trained
 
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
@@ -116,8 +113,7 @@ class Pretraining(Trains):
     mesh: tuple[int, int] | None = field(default=None, metadata=documents.CHOICE)
     """devices of one run: the number that share the sequences, and the number that share the matrices; if none, one"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         at_least(self, steps=1, micro_batch=1)
         one_of("size", self.size, SIZES)
 
@@ -147,8 +143,7 @@ def training(config: Pretraining, name: str, changes: Mapping[str, object], time
     base = documents.build(cls, values, what)
     scaled = {field: _times(base, field, factor, what) for field, factor in times.items()}
     found: TaskConfig = documents.build(cls, {**values, **scaled}, what)
-    if len(found.learning_rates) != 1:
-        raise SinkjaxError(f"{what}: a row has one learning rate, not {len(found.learning_rates)}")
+    refuse(len(found.learning_rates) != 1, f"{what}: a row has one learning rate, not {len(found.learning_rates)}")
     return found
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.trigger.config import Trigger
 
 NOISE = 1 / 3  # variance of Uniform(-1, 1)
@@ -36,20 +35,15 @@ class Shape:
     last: int
 
     def __post_init__(self) -> None:
-        if not 2 <= self.first <= self.last < self.length:
-            raise SinkjaxError(
-                f"first and last must be positions of the trigger from 2 to length - 1, not {self.first} and {self.last} of"
-                f" {self.length}"
-            )
+        wrong, ends = not 2 <= self.first <= self.last < self.length, f"{self.first} and {self.last} of {self.length}"
+        refuse(wrong, f"first and last must be positions of the trigger from 2 to length - 1, not {ends}")
         refuse(self.width < 4, f"width must be at least 4 (three flags and noise), not {self.width}")
 
     @classmethod
     def of(cls, data: Trigger) -> Shape:
         """The sizes of sequences. Errors: sequences that the bounds do not cover."""
-        if data.bos != "flag" or data.second_anchor or data.zero_token or data.residual or data.noise != 1:
-            raise SinkjaxError(
-                "the bounds are for the paper's data: bos flag, noise 1, no second_anchor, zero_token or residual stream"
-            )
+        other = data.bos != "flag" or data.second_anchor or data.zero_token or data.residual or data.noise != 1
+        refuse(other, "the bounds are for the paper's data: bos flag, noise 1, no second_anchor, zero_token or residual stream")
         return cls(data.width, data.length, *data.span)
 
     @property
@@ -101,8 +95,7 @@ def flags(cap: float, shape: Shape) -> float:
         distance, value, *angles = np.moveaxis(point, -1, 0)
         distance, value = np.abs(distance), leak * np.abs(value)
         row = _trigger_row(np.maximum(distance, value), value, angles, shape)
-        found: NDArray[Any] = _others(distance, value, cap, shape) + value**2 + row
-        return found
+        return np.asarray(_others(distance, value, cap, shape) + value**2 + row)
 
     return _least(total, starts) / shape.cells
 
@@ -140,14 +133,12 @@ def _trigger_row(upper: NDArray[Any], lower: NDArray[Any], angles: Sequence[NDAr
     spread = np.abs(np.cos(psi) * np.sin(alpha))[..., None] * np.sqrt(NOISE * h)
     above, below = upper[..., None] - flag, flag + lower[..., None]
     confined = (_half(above, spread) + _half(below, spread)).mean(axis=-1) / 2
-    found: NDArray[Any] = confined + np.maximum(np.sqrt(_smallest(shape)) * np.abs(np.sin(psi)) - lower, 0) ** 2
-    return found
+    return np.asarray(confined + np.maximum(np.sqrt(_smallest(shape)) * np.abs(np.sin(psi)) - lower, 0) ** 2)
 
 
 def _half(room: NDArray[Any], spread: NDArray[Any]) -> NDArray[Any]:
     """(12): twice the least mean squared distance of a symmetric variable of this spread to a half-line with this room."""
-    found: NDArray[Any] = np.where(room >= 0, np.maximum(spread - room, 0) ** 2, spread**2 + 2 * room**2)
-    return found
+    return np.asarray(np.where(room >= 0, np.maximum(spread - room, 0) ** 2, spread**2 + 2 * room**2))
 
 
 def _smallest(shape: Shape) -> float:
@@ -179,16 +170,14 @@ def _in_span(norm: NDArray[Any], tokens: int, shape: Shape) -> NDArray[Any]:
     if tokens - 1 >= rank:
         return np.zeros_like(norm)
     left = rank * 2 / ((tokens + 1) * (tokens + 2)) - _largest(tokens, tokens - 1, shape.noise)
-    found: NDArray[Any] = np.maximum(np.sqrt(max(left, 0)) - np.sqrt(NOISE / tokens) * norm, 0) ** 2
-    return found
+    return np.asarray(np.maximum(np.sqrt(max(left, 0)) - np.sqrt(NOISE / tokens) * norm, 0) ** 2)
 
 
 def _in_test(norm: NDArray[Any], tokens: int, shape: Shape) -> NDArray[Any]:
     """(22): nor can its product with the mean exceed the best token's."""
     rank = shape.noise - 3
     reach = norm * (np.sqrt(rank + 2) / tokens + 1 - 1 / tokens)
-    found: NDArray[Any] = NOISE * tokens / rank * np.maximum(rank / tokens - reach, 0) ** 2
-    return found
+    return np.asarray(NOISE * tokens / rank * np.maximum(rank / tokens - reach, 0) ** 2)
 
 
 def _largest(tokens: int, count: int, coordinates: int) -> float:
@@ -225,8 +214,7 @@ def leak_by_row(cap: float, shape: Shape) -> NDArray[Any]:
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if np.minimum(1, middle * counted).mean() < 1 - cap else (low, middle)
-    found: NDArray[Any] = np.minimum(1, high * rows)
-    return found
+    return np.asarray(np.minimum(1, high * rows))
 
 
 def _row_noise(leak: NDArray[Any], shape: Shape) -> float:
@@ -247,8 +235,7 @@ def _blind_flags(cap: float, shape: Shape) -> float:
         flag = np.cos(angle)[..., None] * h + np.sin(angle)[..., None] * (1 - h)
         above, below = flag - np.maximum(distance, value)[..., None], -value[..., None] - flag
         confined = (np.maximum(above, 0) ** 2 + np.maximum(below, 0) ** 2).mean(axis=-1)
-        found: NDArray[Any] = _others(distance, value, cap, shape) + value**2 + confined
-        return found
+        return np.asarray(_others(distance, value, cap, shape) + value**2 + confined)
 
     return _least(total, _nodes(DISTANCES, VALUES, np.linspace(0, 2 * np.pi, 97)[:-1])) / shape.cells
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.config_files.checks import above, at_least, each_once, share
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import above, at_least, each_once, refuse, share
 from sinkjax.study.settings import Trains
 from sinkjax.tasks.trigger.config import TriggerTraining
 
@@ -46,17 +45,16 @@ class Trials(Trains):
     solved: float = 1.0
     """a run has solved the task when its loss is below this percentage of an idle model's (one that writes nothing)"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         at_least(self, steps=1, width=SMALLEST, length=4, batch=1, evaluate_every=1, sequences=1, map_sequences=2)
         above(self, rate=0, tolerance=0, solved=0)
         share(self, "sinks")
         each_once(self, "moves")
-        if not 2 <= self.trigger_position < self.length:
-            raise SinkjaxError(f"trigger_position must lie from 2 to {self.length - 1}, not {self.trigger_position}")
+        last, trigger = self.length - 1, self.trigger_position
+        refuse(not 2 <= trigger <= last, f"trigger_position must lie from 2 to {last}, not {trigger}")
         for place in self.moves:
-            if not 0 < place < self.length or place == self.trigger_position:
-                raise SinkjaxError(f"moves must lie from 1 to {self.length - 1} and off the trigger, but contains {place}")
+            outside = not 0 < place <= last or place == trigger
+            refuse(outside, f"moves must lie from 1 to {last} and off the trigger, but contains {place}")
 
 
 def training(config: Trials, changes: Changes) -> TriggerTraining:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,13 @@ from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 from sinkjax.study.claims import TrainedModels
 from sinkjax.study.measures import Measure, read_measure
-from sinkjax.study.numbers import Numbers, Stored
-from sinkjax.study.premises import Test
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.study.work import NO_EDIT
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
 LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # lowest masses of a counted head, along a figure
-KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
+ROW_TITLES = {TRIGGER: "trigger row", OTHERS: "other rows"}
 
 
 def trained(read: Numbers, shown: Sequence[TrainedModels]) -> dict[str, str]:
@@ -52,9 +52,9 @@ def mean_maps(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     labels = trained(read, shown)
     maps, spread = (np.stack([read[name][kind].mean("run").values[0, 0] for name in labels]) for kind in ("map_mean", "map_std"))
     figure = gallery(maps, [*labels.values()], "attention weight", read.settings.trigger_position)
-    caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}; weights above 1 have the
-        colour of 1. Their standard deviation over sequences is at most {spread.max():.2g}. Fig. 3 of Ran-Milo 2026 shows one run
-        and counts positions from 1."""
+    caption = f"""Attention weights, mean over {_held_out(read)} (arrow) and {over_runs(read)}; weights above 1 have the colour
+        of 1. Their standard deviation over sequences is at most {spread.max():.2g}. Fig. 3 of Ran-Milo 2026 counts positions
+        from 1."""
     return Drawing("maps", figure, caption)
 
 
@@ -89,13 +89,12 @@ def by_model(
         least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
     """
     columns = {}
+    there = [
+        (read[one.name], line, group) for group, lines in groups.items() for one, line in lines.items() if read.has(one.name)
+    ]
     for measure in measures:
-        columns[measure.name.replace(" in ", "\nin ", 1)] = [
-            Mark(line, read.interval(read_measure(measure, read[training.name])), group)
-            for group, lines in groups.items()
-            for training, line in lines.items()
-            if read.has(training.name)
-        ]
+        marks = [Mark(line, read.interval(read_measure(measure, data)), group) for data, line, group in there]
+        columns[measure.name.replace(" in ", "\nin ", 1)] = marks
     end = f"Means over {read.settings.seeds} runs; bars: 95% intervals."
     units = {measure.unit for measure in measures}
     return Drawing(name, points(columns, xlabel, least=least, shared=len(units) == 1), f"{caption} {end}")
@@ -111,14 +110,10 @@ def learning(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
         mass.append(Bundle(label, steps, bos, _medians(steps, bos)))
         path.append(Bundle(label, bos, losses))
     bos_label = "weight on BOS, other rows"
-    panels = [
-        Axis("", "step", "held-out loss", loss, "y"),
-        Axis("", "step", bos_label, mass, "", (0, 1.05)),
-        Axis("", bos_label, "held-out loss", path, "y"),
-    ]
+    against_steps = Axis("", "step", "held-out loss", loss, "y"), Axis("", "step", bos_label, mass, "", (0, 1.05))
+    panels = [*against_steps, Axis("", bos_label, "held-out loss", path, "y")]
     caption = f"""Loss and attention on held-out sequences during training, against steps (thin: each run; bold: the median, in
-        which a run that is done keeps its last value) and against each other. Other rows are the rows of all tokens but BOS
-        and the trigger; models with several heads are shown by their mean over heads. {over_runs(read)}."""
+        which a finished run keeps its last value) and against each other; means over heads. {over_runs(read)}."""
     return Drawing("learning", curves([panels]), caption)
 
 
@@ -132,87 +127,78 @@ def _medians(steps: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], N
 
 def losses_by_edit(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
-    columns = {
-        title: [
-            Mark(edit, value, label)
-            for name, label in trained(read, shown).items()
-            for edit, value in losses_under_edits(read, name, rows).items()
-        ]
-        for rows, title in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
-    }
+    columns: dict[str, list[Mark]] = {"trigger row": [], "other rows": []}
+    for label, rows, edit, loss in losses_under_edits(read, shown):
+        columns[rows].append(Mark(edit, loss, label))
     figure = points(columns, "mean squared error of the output (log scale)", least=SMALLEST_LOSS)
-    caption = f"""The loss of trained models under edits, on {_held_out(read)}, by rows. Controls: the same edit of each other
-        token but the trigger, averaged. Means over {over_runs(read)}; bars: 95% intervals. Losses below {SMALLEST_LOSS:g} are
-        drawn there."""
+    caption = f"""Loss under edits, on {_held_out(read)}, by rows. Controls: the same edits of other tokens, averaged. Means over
+        {over_runs(read)}; bars: 95% intervals. Losses below {SMALLEST_LOSS:g} are drawn there."""
     return Drawing("interventions", figure, caption)
 
 
-def losses_under_edits(read: Stored, name: str, rows: str, factor: float = 1.0) -> dict[str, Interval]:
-    """Label of an edit -> the loss over some rows times a factor, mean over runs; controls of one kind are averaged."""
-    losses = factor * read[name]["edited_loss"].sel(error_rows=rows).transpose("edit", "run").values
-    kinds: dict[str, list[int]] = {}
-    for number, edit in enumerate(read[name]["edit"].values):
-        kind = OTHER_KEYS if edit.startswith("key ") else OTHER_VALUES if edit.startswith("value ") else str(edit)
-        kinds.setdefault(kind, []).append(number)
-    return {kind: read.interval(losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
+def losses_under_edits(
+    read: Stored, shown: Sequence[TrainedModels], factor: float = 1.0
+) -> Iterator[tuple[str, str, str, Interval]]:
+    """Yield model, rows, edit and its loss times a factor, mean over runs; controls of one kind are averaged."""
+    for (name, label), (rows, title) in itertools.product(trained(read, shown).items(), ROW_TITLES.items()):
+        losses = factor * read[name]["edited_loss"].sel(error_rows=rows).transpose("edit", "run").values
+        kinds: dict[str, list[int]] = {}
+        for number, edit in enumerate(read[name]["edit"].values):
+            kind = OTHER_KEYS if edit.startswith("key ") else OTHER_VALUES if edit.startswith("value ") else str(edit)
+            kinds.setdefault(kind, []).append(number)
+        for kind, chosen in kinds.items():
+            yield label, title, kind, read.interval(losses[chosen].mean(axis=0))
 
 
 def edited_losses(read: Stored, shown: Sequence[TrainedModels]) -> list[Row]:
     """The loss of trained models under each edit of BOS and its controls, in millionths."""
-    return [
-        Row(f"{label}, {edit}", "edits", f"loss, {where} (millionths)", loss)
-        for name, label in trained(read, shown).items()
-        for kind, where in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
-        for edit, loss in losses_under_edits(read, name, kind, MILLION).items()
-    ]
+    losses = losses_under_edits(read, shown, MILLION)
+    return [Row(f"{label}, {edit}", "edits", f"loss, {rows} (millionths)", loss) for label, rows, edit, loss in losses]
 
 
-def neutral_edit(shown: Sequence[TrainedModels]) -> Test:
+@from_results
+def neutral_edit(read: Numbers, shown: Sequence[TrainedModels]) -> tuple[bool, str]:
     """Return the identity that adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
-
-    def test(read: Numbers) -> tuple[bool, str]:
-        losses = [read.data(name)["edited_loss"] for name in trained(read, shown)]
-        largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
-        limit = float(np.finfo(np.float32).eps) * max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
-        return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
-
-    return test
+    losses = [read.data(name)["edited_loss"] for name in trained(read, shown)]
+    largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
+    limit = float(np.finfo(np.float32).eps) * max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
+    return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
 
 
 def counted_heads(read: Stored, sizes: Mapping[str, Sequence[TrainedModels]]) -> Drawing:
     """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU)."""
     config, panels = read.settings, []
-    for size, pair in sizes.items():
-        if len(there := [*trained(read, pair)]) < len(pair):
+    for size, (softmax, relu) in sizes.items():
+        if not read.has(softmax.name) or not read.has(relu.name):
             continue
-        soft, relu = there
         lines = []
-        shown = {"softmax": (soft, "share"), "ReLU, share": (relu, "share"), "ReLU, weight": (relu, "weight")}
+        shown = {"softmax": (softmax, "share"), "ReLU, share": (relu, "share"), "ReLU, weight": (relu, "weight")}
         for name, (training, kind) in shown.items():
-            masses = by_head(read[training], kind)
-            lost = ~np.isfinite(masses).all(axis=(1, 2))
-            many = np.stack([np.where(lost, np.nan, (masses >= least).sum(axis=(1, 2))) for least in LEAST])
-            lines.append(Line(name, LEAST, list(intervals.intervals(many, seed=config.seed))))
+            masses = by_head(read[training.name], kind)
+            defined = np.isfinite(masses).all(axis=(1, 2))
+            many = np.stack([np.where(defined, (masses >= least).sum(axis=(1, 2)), np.nan) for least in LEAST])
+            lines.append(Line(name, LEAST, [*intervals.intervals(many, seed=config.seed)]))
         total = int(np.prod(masses.shape[1:]))
         panels.append(Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
     if not panels:
         raise Absent("softmax and ReLU have not both run at any size")
-    caption = f"""Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the
-        trigger, for which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."""
+    caption = f"""Number of heads whose mean mass on BOS, in the other rows, is at least the number across; the summary uses
+        {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."""
     figure = line_figure([panels], "smallest mean mass on BOS of a head that sinks", legend="above")
     return Drawing("sinking-heads", figure, caption)
 
 
 def bos_by_head(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
-    labels = trained(read, shown)
-    masses = {kind: [by_head(read[name], kind) for name in labels] for kind in KINDS}
-    names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
-    columns = [MapColumn(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]
-    top = max(1.0, *(float(np.nanmax(mass)) for mass in masses["weight"]))
-    flat = {kind: [mass.reshape(len(mass), -1).T for mass in several] for kind, several in masses.items()}
+    columns, flat = [], dict[str, list[NDArray[Any]]](share=[], weight=[])
+    for name, label in trained(read, shown).items():
+        data = read[name]
+        heads = [f"{layer}.{head}" for layer, head in np.ndindex(data.sizes["layer"], data.sizes["head"])]
+        columns.append(MapColumn(label, heads, "layer.head"))
+        for kind, maps in flat.items():
+            maps.append(by_head(data, kind).reshape(data.sizes["run"], -1).T)
+    top = max(1.0, *(float(np.nanmax(mass)) for mass in flat["weight"]))
     panels = [MapRow(flat["share"], "share", limits=(0, 1)), MapRow(flat["weight"], "weight", limits=(0, top))]
     seeds = [str(seed) for seed in next(iter(read.trained.values()))["run"].values]
-    caption = """Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the
-        row, and as the weight itself. The two are equal for softmax."""
+    caption = "Mean mass on BOS in the other rows, by layer, head and seed: as a share of the row, and as the weight."
     return Drawing("bos-by-head", grids(columns, panels, seeds, "seed", height=2.1), caption)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
@@ -21,12 +22,8 @@ from sinkjax.papers.trigger._outcomes import MILLION
 from sinkjax.report.figures.lines import Axis, Bundle, curves
 from sinkjax.report.section import Drawing
 from sinkjax.study.claims import TrainedModels
-from sinkjax.study.numbers import Numbers, Stored
-from sinkjax.study.premises import Test
+from sinkjax.study.numbers import Numbers, Stored, from_results
 from sinkjax.tasks.trigger.config import Trigger
-
-if TYPE_CHECKING:
-    import xarray
 
 KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
 MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # further masses for bounds, because trained layers reach them
@@ -73,23 +70,18 @@ def distances(shape: Shape, known: Sequence[float], layers: NDArray[Any]) -> NDA
     off, curve = np.log1p(-np.array(falling)), np.log([_bounds.flags(cap, shape) for cap in falling])
     rest = 1 - layers[:, 1]
     mean = np.where(rest > 0, np.exp(np.interp(np.log(np.maximum(rest, 1e-300)), off, curve)), 0)
-    first = [0.0 if np.isnan(mass) else _bounds.first_row(float(min(mass, 1)), shape) for mass in layers[:, 2]]
-    least = np.maximum(mean, first)
-    found: NDArray[Any] = np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
-    return found
+    least = np.maximum(mean, [0.0 if np.isnan(mass) else _bounds.first_row(float(min(mass, 1)), shape) for mass in layers[:, 2]])
+    return np.asarray(np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0))
 
 
-def above_bounds(free: TrainedModels, capped: TrainedModels) -> Test:
+@from_results
+def above_bounds(read: Numbers, free: TrainedModels, capped: TrainedModels) -> tuple[bool, str]:
     """Return the identity that the loss of every layer is above bounds A and B for its masses on BOS."""
-
-    def test(read: Numbers) -> tuple[bool, str]:
-        stores = read.data(free.name), read.data(capped.name)
-        known, shape = masses(stores[1]), shape_of(read)
-        least = {kind: float(distances(shape, known, layers).min()) for kind, layers in points(*stores).items()}
-        said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
-        return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
-
-    return test
+    stores = read.data(free.name), read.data(capped.name)
+    known, shape = masses(stores[1]), shape_of(read)
+    least = {kind: float(distances(shape, known, layers).min()) for kind, layers in points(*stores).items()}
+    said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
+    return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
 
 
 def held_losses(read: Stored, of_free: TrainedModels, of_capped: TrainedModels) -> list[Row]:
@@ -100,10 +92,8 @@ def held_losses(read: Stored, of_free: TrainedModels, of_capped: TrainedModels) 
     found = []
     for place, cap in enumerate(caps):
         learned = MILLION * capped["loss"].values[place]
-        values = {
-            "loss, mass held in training (millionths)": learned,
-            "loss, mass held after training (millionths)": MILLION * free["held_loss"].values[:, place],
-        }
+        after = MILLION * free["held_loss"].values[:, place]
+        values = {"loss, mass held in training (millionths)": learned, "loss, mass held after training (millionths)": after}
         smallest = np.nanmin(learned) / MILLION
         values |= {f"best loss over {name}": np.array([smallest / curve[place]]) for name, curve in curves.items() if cap < 1}
         found += [Row(f"BOS mass {cap:g}", "held", measure, read.interval(each)) for measure, each in values.items()]
@@ -135,9 +125,8 @@ def loss_and_mass(read: Stored, of_free: TrainedModels, of_capped: TrainedModels
             Axis("loss", mass, loss, [*lines, trained, path, ended], "xy"),
             Axis("best loss with the mass held, over each line", mass, "ratio", ratios, "xy"),
         ]
-        caption = f"""Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs per
-            mass), and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the
-            loss that even weights attain (docs/results/trigger-bounds.md). Right: the best loss at each mass over each line.
+        caption = f"""Left: layers with their mass held in training ({losses.shape[1]} runs per mass) and {len(after)} layers
+            free to sink, with the bounds (docs/results/trigger-bounds.md). Right: the best loss at each mass over each line.
             {sizes}. At a mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."""
         return Drawing("bounds", curves([panels], height=4.2), caption)
     forced = dots("mass held after training", offs, after.ravel())

@@ -96,18 +96,16 @@ def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]
     """
     lines = read(trained.folder)[1]
     each = [[line for line in lines if line["run"] == number] for number in range(len(trained.runs))]
-    names = {"curve_step": "step", "curve_loss": "loss", "curve_bos": "bos", "curve_share": "bos_share"}
-    found = {name: np.full((len(each), max(map(len, each))), np.nan) for name in names}
-    for run, logged in enumerate(each):
-        for place, line in enumerate(logged):
-            for name, key in names.items():
-                found[name][run, place] = np.nan if line[key] is None else np.mean(line[key])
-    arrays: dict[str, tuple[tuple[str, ...], NDArray[Any]]] = {
-        name: (("run", "evaluation"), array) for name, array in found.items()
-    }
-    for what in ("steps", "outcome"):
-        arrays[what] = (("run",), np.array([getattr(ended, what) for ended in trained.runs]))
-    return arrays
+    longest = max(map(len, each))
+
+    def curve(key: str) -> NDArray[Any]:
+        means = [[np.nan if line[key] is None else np.mean(line[key]) for line in logged] for logged in each]
+        return np.array([run + [np.nan] * (longest - len(run)) for run in means])
+
+    keys = {"curve_step": "step", "curve_loss": "loss", "curve_bos": "bos", "curve_share": "bos_share"}
+    found: dict[str, tuple[tuple[str, ...], NDArray[Any]]]
+    found = {name: (("run", "evaluation"), curve(key)) for name, key in keys.items()}
+    return found | {what: (("run",), np.array([getattr(end, what) for end in trained.runs])) for what in ("steps", "outcome")}
 
 
 def held_out(trigger: Trigger, count: int, seed: int, position: int | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -171,8 +169,7 @@ def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: 
 
 def _run(params: Params, x: jax.Array, config: Config, capture: tuple[Capture, ...] = ()) -> tuple[jax.Array, Record]:
     """Outputs [B, T, n], and a record with the attention of all layers [B, layer, head, T, T]."""
-    probe = Probe(attention=tuple(range(config.layers)), capture=capture)
-    out = sinkjax.forward(params, x, config, probe=probe, logits=False)
+    out = sinkjax.forward(params, x, config, probe=Probe(attention=tuple(range(config.layers)), capture=capture), logits=False)
     assert out.output is not None  # a model without a vocabulary
     return out.output, out.record
 
@@ -201,8 +198,7 @@ def _over(values: jax.Array, rows: jax.Array) -> jax.Array:
 def _errors(output: jax.Array, y: jax.Array, rows: jax.Array) -> jax.Array:
     """Mean squared error over the rows of each kind, and over every row: [rows + 1]."""
     error = jnp.square(output - y).mean(axis=-1)
-    by_kind = jnp.where(rows, error, 0).sum(axis=(1, 2)) / rows.sum(axis=(1, 2))
-    return jnp.append(by_kind, error.mean())
+    return jnp.append((jnp.where(rows, error, 0).sum(axis=(1, 2)) / rows.sum(axis=(1, 2))), error.mean())
 
 
 def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray[Any]]:
@@ -213,8 +209,7 @@ def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray[A
 
 @partial(jax.jit, static_argnames="config")
 def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
-    found: jax.Array = _run(params, x, config)[1]["attention"]
-    return found
+    return jnp.asarray(_run(params, x, config)[1]["attention"])
 
 
 def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:

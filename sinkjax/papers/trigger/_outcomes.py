@@ -5,15 +5,13 @@ A mass is a mean over held-out sequences and over the rows of one kind: the trig
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 from sinkjax.study.measures import PERCENT, Measure, percentage
-
-if TYPE_CHECKING:
-    import xarray
 
 DONE = "converged"  # the outcome of a run that met the stopping rule
 TRIGGER, OTHERS, EVERY = "trigger", "others", "every"  # rows of a mass, and of a loss
@@ -45,8 +43,12 @@ def in_whole_rows(data: xarray.Dataset, target: str) -> NDArray[Any]:
     It is the weight itself where rows sum to 1, and does not change with the scale of the weights.
     """
     weight = data["weight"].transpose("rows", "target", *HEADS)
-    whole = weight.sum("target").max("rows")
-    return np.asarray((weight.sel(rows=OTHERS, target=target) / (whole + NOTHING)).values)
+    return np.asarray((weight.sel(rows=OTHERS, target=target) / (weight.sum("target").max("rows") + NOTHING)).values)
+
+
+def mean_mass(data: xarray.Dataset, kind: str, rows: str, target: str) -> NDArray[Any]:
+    """Weight on a target in some rows, or its share of their weight, mean over layers and heads: float[run]."""
+    return np.asarray(data[kind].sel(rows=ROWS[rows], target=TARGETS[target]).mean(("layer", "head")).values)
 
 
 def left(data: xarray.Dataset) -> NDArray[Any]:
@@ -97,32 +99,24 @@ def largest_error() -> Measure:
 def weight(target: str = "BOS", rows: str = "other") -> Measure:
     """Mean weight on BOS or on later tokens, over layers and heads."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(data["weight"].sel(rows=ROWS[rows], target=TARGETS[target]).mean(("layer", "head")).values)
-
     note = """A mass is a mean over held-out sequences and over the trigger's rows or the other rows (those of all tokens but BOS
         and the trigger). The weight is the attention weight itself; the share is its fraction of the row's absolute weight."""
-    return Measure(f"weight on {target} in {rows} rows", of, note=note)
+    return Measure(f"weight on {target} in {rows} rows", lambda data: mean_mass(data, "weight", rows, target), note=note)
 
 
 def weight_share(rows: str = "other") -> Measure:
     """Mean share of a row's absolute weight on BOS, over layers and heads."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(data["share"].sel(rows=ROWS[rows], target=TARGETS["BOS"]).mean(("layer", "head")).values)
-
-    return Measure(f"share of BOS in {rows} rows", of, range=UNIT)
+    return Measure(f"share of BOS in {rows} rows", lambda data: mean_mass(data, "share", rows, "BOS"), range=UNIT)
 
 
 def whole_rows(target: str = "BOS", solved: float | None = None) -> Measure:
     """Mean weight in the other rows in whole rows, over layers and heads; with `solved`, of runs that solve the task."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return only(in_whole_rows(data, TARGETS[target]).mean(axis=(1, 2)), data, solved)
-
     note = """Weights of unnormalised attention depend on a scale that values can undo. So they are also given in units of a whole
         row, the trigger's or another, whichever has more weight; for softmax this is the weight itself."""
-    return Measure(f"weight on {target} in other rows, in whole rows", of, range=UNIT, note=note)
+    name, key = f"weight on {target} in other rows, in whole rows", TARGETS[target]
+    return Measure(name, lambda data: only(in_whole_rows(data, key).mean(axis=(1, 2)), data, solved), range=UNIT, note=note)
 
 
 def bos_writes() -> Measure:
@@ -157,10 +151,8 @@ def unevenness() -> Measure:
 def spread_of_weights() -> Measure:
     """The largest standard deviation over sequences of any weight of the maps."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(data["map_std"].max(("layer", "head", "query", "key"), skipna=False).values)
-
-    return Measure("largest standard deviation of a weight over sequences", of)
+    name, axes = "largest standard deviation of a weight over sequences", ("layer", "head", "query", "key")
+    return Measure(name, lambda data: np.asarray(data["map_std"].max(axes, skipna=False).values))
 
 
 def trigger_row(place: int, what: str = "BOS") -> Measure:
@@ -176,10 +168,8 @@ def trigger_row(place: int, what: str = "BOS") -> Measure:
 def strongest_head(solved: float | None = None) -> Measure:
     """The mass of the head with the strongest sink on BOS (`by_head`); with `solved`, of runs that solve the task."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return only(by_head(data, "part").max(axis=(1, 2)), data, solved)
-
-    return Measure("part on BOS of the head with most of it, other rows", of, range=UNIT)
+    name = "part on BOS of the head with most of it, other rows"
+    return Measure(name, lambda data: only(by_head(data, "part").max(axis=(1, 2)), data, solved), range=UNIT)
 
 
 def sinking_heads(kind: str, least: float, solved: float | None = None) -> Measure:
@@ -187,7 +177,6 @@ def sinking_heads(kind: str, least: float, solved: float | None = None) -> Measu
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         found = by_head(data, kind)
-        many = np.where(np.isfinite(found).all(axis=(1, 2)), 100 * (found >= least).mean(axis=(1, 2)), np.nan)
-        return only(many, data, solved)
+        return only(np.where(np.isfinite(found).all(axis=(1, 2)), 100 * (found >= least).mean(axis=(1, 2)), np.nan), data, solved)
 
     return Measure(f"heads whose {kind} on BOS in other rows is at least {least} (%)", of, range=PERCENT)

@@ -52,10 +52,9 @@ class Settings(Trials):
 
 def study(lab: Lab, s: Settings) -> None:
     """One assumption of the theorem removed at a time."""
-    groups = {
-        group: {train(lab, s, name, label, changes): label for name, (label, changes) in models.items()}
-        for group, models in GROUPS.items()
-    }
+    groups = {}
+    for group, described in GROUPS.items():
+        groups[group] = {train(lab, s, name, label, changes): label for name, (label, changes) in described.items()}
     models = {model.name: model for group in groups.values() for model in group}
     lab.summary(
         *(solves(s.solved), sinking_heads("weight", s.sinks), sinking_heads("part", s.sinks), sinking_heads("written", s.sinks)),
@@ -74,8 +73,7 @@ def study(lab: Lab, s: Settings) -> None:
         lab.claim(f"{name}-sinks", OURS, versus(whole_rows(), paper, models[name]))
     lab.claim("divisor", "ours, on Ran-Milo 2026, its code for ReLU", versus(loss_left(), models["relu-none"], relu))
 
-    caption = """Attention of the rows of all tokens but BOS and the trigger, by model; without BOS the first token is shown
-        instead. Shares of rows that are nearly 0 mean little."""
+    caption = "Attention of the other rows; without BOS the first token is shown. Shares of rows that are nearly 0 mean little."
     masses, unit = (weight(), weight_share(), weight("later tokens")), "mean over rows and sequences"
     lab.draw(by_model, "attention", masses, groups, unit, caption)
     unit = "held-out loss, % of that of a model that writes nothing (log scale)"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sinkjax.config_files.checks import at_least
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.papers.trigger import _bound_measure as measure
 from sinkjax.papers.trigger._config import Trials, training
 from sinkjax.papers.trigger._frontier import above_bounds, held_losses, loss_and_mass
@@ -31,22 +30,20 @@ class Settings(Trials):
     shifts: tuple[float, ...] = (-2.0, -4.0, -6.0, -8.0, -10.0, -12.0)
     """added to BOS's logit in those rows of the trained layers"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         at_least(self, cap_seeds=1, cap_steps=1)
         for name in ("caps", "shifts"):
-            if not getattr(self, name):
-                raise SinkjaxError(f"{name} is empty")
-        if list(self.caps) != sorted(set(self.caps)) or not 0 <= self.caps[0] <= self.caps[-1] <= 1:
-            raise SinkjaxError(f"caps must rise from 0 to 1 at most, not {list(self.caps)}")
+            refuse(not getattr(self, name), f"{name} is empty")
+        wrong = list(self.caps) != sorted(set(self.caps)) or not 0 <= self.caps[0] <= self.caps[-1] <= 1
+        refuse(wrong, f"caps must rise from 0 to 1 at most, not {list(self.caps)}")
 
 
 def study(lab: Lab, s: Settings) -> None:
     """What softmax without a sink costs."""
     stated = training(s, {})
     free = TrainingSpec("free", stated, model(stated), partial(measure.free, s, s.caps, s.shifts))
-    fixed = training(s, {"seeds": s.cap_seeds, "steps": s.cap_steps, "tolerance": NEVER})
-    held = CappedTraining(**vars(fixed), caps=s.caps)
+    held = CappedTraining(**vars(training(s, {"seeds": s.cap_seeds, "steps": s.cap_steps, "tolerance": NEVER})), caps=s.caps)
     capped = TrainingSpec("capped", held, model(held), partial(measure.capped, s, s.caps, s.cap_seeds))
     layers = lab.train("free", free, "free to sink"), lab.train("capped", capped, "mass held in training")
 

@@ -34,8 +34,8 @@ class Settings(Trials):
     penalty_steps: int = 3000
     """training steps of each run with a penalty; no run stops before its last step"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         at_least(self, penalty_steps=1)
 
 
@@ -65,7 +65,6 @@ def study(lab: Lab, s: Settings) -> None:
     costly = versus(loss_left(), models[f"softmax-penalty-{SMALL}"], models["softmax-penalty-0"])
     lab.claim("softmax-penalty", "ours, on Ran-Milo 2026, Theorem 1", costly)
 
-    caption = """Weight on BOS in the rows of all tokens but BOS and the trigger, the weight that these rows leave to the escape,
-        and the loss."""
+    caption = "Weight on BOS in the other rows, the weight that these rows leave to the escape, and the loss."
     unit = "mean over rows and sequences; loss left in %"
     lab.draw(by_model, "escapes", (whole_rows(), escaped(), loss_left()), shown, unit, caption)

@@ -34,10 +34,8 @@ def study(lab: Lab, s: Settings) -> None:
     pairs = {}
     for size, (depth, heads) in SIZES.items():
         shape = {"layers": depth, "heads": heads, "residual": True}
-        pairs[size] = [
-            train(lab, s, f"{name}-{size}", f"{label} {size}", {**shape, **NORMALISERS[name]}, edited=True)
-            for name, label in LABELS.items()
-        ]
+        changes = {name: {**shape, **NORMALISERS[name]} for name in LABELS}
+        pairs[size] = [train(lab, s, f"{name}-{size}", f"{LABELS[name]} {size}", changes[name], edited=True) for name in LABELS]
     models = [model for pair in pairs.values() for model in pair]
     lab.summary(
         *(stopped(), steps_to_stop(), solves(s.solved), task_loss(), largest_error(), loss_left()),
@@ -47,8 +45,7 @@ def study(lab: Lab, s: Settings) -> None:
     )
     for size, (softmax, relu) in pairs.items():
         strongest = versus(strongest_head(solved=s.solved), softmax, relu)
-        many = versus(sinking_heads("part", s.sinks, s.solved), softmax, relu)
-        beside = [many, versus(strongest_head(), relu)]
+        beside = [versus(sinking_heads("part", s.sinks, s.solved), softmax, relu), versus(strongest_head(), relu)]
         lab.claim(f"strongest-{size}", f"Ran-Milo 2026, Theorem 2, {FIGURES[size]}", strongest, beside=beside)
     lab.describe("edits", "ours", lambda read: edited_losses(read, models))
     lab.identity("neutral", "", neutral_edit(models))

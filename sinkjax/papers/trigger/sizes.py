@@ -20,8 +20,8 @@ class Settings(Trials):
     deep_rate: float = 1e-4
     """learning rate of Adam for models with a residual stream, as in the paper"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         above(self, deep_rate=0)
 
 
@@ -54,7 +54,6 @@ def study(lab: Lab, s: Settings) -> None:
         *(weight(), weight_share(), weight("later tokens"), whole_rows(), bos_writes(), weight(rows="trigger")),
     )
 
-    caption = """Attention to BOS in the rows of all tokens but BOS and the trigger, with one property changed at a time. Shares
-        of rows that are nearly 0 mean little (ReLU)."""
+    caption = "Attention to BOS in the other rows, one property changed at a time. Shares of rows near 0 mean little."
     unit = "mean over layers, heads, rows and sequences"
     lab.draw(by_model, "sizes", (weight(), weight_share()), shown, unit, caption)

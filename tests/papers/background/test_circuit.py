@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
 from sinkjax.papers.background import circuit as own
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.registry import program
@@ -52,16 +51,6 @@ def run(model, batch):
     return forward
 
 
-def test_a_component_writes_its_mean_over_the_other_positions_of_the_prompt(run, circuit):
-    plain, found = run(), run(circuit.replace("MLP 1", "mean"))
-    want = np.stack([plain["mlp_out"][b, 1, 1:length].mean(axis=0) for b, length in enumerate((T, T - 2))])
-    np.testing.assert_allclose(found["mlp_out"][:, 1, 0], want, rtol=1e-4, atol=1e-6)
-    other = run(circuit.replace("MLP 1", "other"))["mlp_out"][:, 1, 0]
-    for b, length in enumerate((T, T - 2)):
-        assert np.isclose(plain["mlp_out"][b, 1, 1:length], other[b], rtol=1e-4, atol=1e-6).all(axis=1).sum() == 1
-    np.testing.assert_array_equal(found["mlp_out"][:, 1, 1:3], plain["mlp_out"][:, 1, 1:3])
-
-
 @pytest.mark.parametrize(
     ("name", "sender", "receiver"),
     [
@@ -89,30 +78,3 @@ def test_all_paths_from_a_sender_together_are_its_replacement(circuit, run):
     found, want = run(sinkjax.compose(*paths)), run(circuit.replace("attention 0", "mean"))
     np.testing.assert_allclose(found["resid"][0, -1], want["resid"][0, -1], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["resid"][1, -1, : T - 2], want["resid"][1, -1, : T - 2], rtol=1e-4, atol=1e-5)
-
-
-def test_paths_go_forward_and_each_is_there_once():
-    order = {name: number for number, name in enumerate((*own.COMPONENTS, own.REST))}
-    pairs = [path.split(" to ") for path in own.PATHS]
-    assert len({*own.PATHS}) == len(own.PATHS) == 21 + len(own.LATE)
-    assert all(order[one] < order[other] for one, other in pairs if one != own.BOTH)
-
-
-def test_a_random_change_is_as_large_and_random_layers_are_others(circuit):
-    rng = np.random.default_rng(2)
-    (term,), (turned,) = (circuit.patch("MLP 0 to late MLP", "mean", random).terms for random in (None, rng))
-    sizes = [np.linalg.norm(one.value, axis=-1) for one in (term, turned)]
-    np.testing.assert_allclose(*sizes, rtol=1e-5)
-    assert np.abs(term.value - turned.value).max() > 1e-3
-    deep = own.Circuit({key: np.repeat(values, 2, axis=0) for key, values in circuit.written.items()}, 3, 0)
-    drawn = set()
-    for _ in range(60):
-        terms = deep.replace_in_others(rng, own.BOTH, "mean").terms
-        assert [str(term.site) for term in terms] == ["attn_out", "mlp_out"] * 2
-        drawn.add(tuple(term.layers for term in terms))
-    assert drawn == {((i,), (i,), (j,), (j,)) for i, j in ((2, 4), (2, 5), (4, 5))}
-
-
-def test_a_model_of_two_layers_has_no_late_component(tiny_config):
-    with pytest.raises(SinkjaxError, match=r"first two, .*model has 2"):
-        Conditions(STUDY, dataclasses.replace(tiny_config, layers=2), length=T)

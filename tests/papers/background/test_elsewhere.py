@@ -12,20 +12,14 @@ import xarray
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.background import elsewhere as own
-from sinkjax.study import Sweep, run
+from sinkjax.study import Sweep
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.registry import program
 from sinkjax.study.work import Batch
-from tests.study.tiny import study, write_both
+from tests.study.tiny import write_both
 
 T = 20
 SETTINGS = {"controls": 5, "place": 2, "tokens": ("b", " "), "length": 10, "shown": "b"}
-
-
-def test_embeddings_are_those_of_more_tokens_than_a_context_holds():
-    model = sinkjax.load("mini-softmax")
-    ids = np.arange(model.config.context + 5)
-    np.testing.assert_array_equal(own.rows_of(model, ids), np.asarray(model.params["embed"])[ids])
 
 
 def natural(largest: np.ndarray, received: np.ndarray, tokens: list[list[str]]) -> xarray.Dataset:
@@ -59,28 +53,6 @@ def test_the_first_of_some_tokens_is_compared_with_a_typical_position_and_with_t
     np.testing.assert_allclose(sink.whole, 100)
 
 
-def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts():
-    text = planted().isel(edit=0)
-    np.testing.assert_array_equal(np.argwhere(own.occurrences(text, ".")), [[0, 5], [0, 9]])
-    settings = SimpleNamespace(seed=0, controls=5)
-    rows = {row.measure: row for row in own._rows(text, ".", {"size": own.ratios(text)}, settings, None)}
-    assert (rows["size"].value.mean, rows["size"].value.n) == (5.5, 1)
-    assert (rows["size"].rank.below, rows["size"].rank.controls) == (5, 5)
-    (absent,) = own._rows(text, "?", {"size": own.ratios(text)}, settings, None)
-    assert (absent.value.mean, absent.rank) == (None, None)
-
-
-def test_random_places_are_as_many_and_never_the_chosen_ones(rng):
-    usable = np.zeros((3, T), bool)
-    usable[:, 1:13] = True
-    where = np.zeros_like(usable)
-    where[0, [2, 4, 6]] = where[2, 1:9] = True
-    for _ in range(20):
-        drawn = own.random_places(where, usable, rng)
-        assert drawn.sum(axis=-1).tolist() == [3, 0, 4]
-        assert not (drawn & (where | ~usable)).any()
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return write_both(tmp_path_factory.mktemp("tiny"))
@@ -108,13 +80,3 @@ def test_a_token_is_put_there_by_its_embedding(files, factor):
     assert len(ids) == 5
     with pytest.raises(SinkjaxError, match="'ab' is not one token"):
         own.ids_of(model, ("ab",))
-
-
-def test_a_run_reads_the_text_and_puts_tokens_there(files, tmp_path):
-    small = {"controls": 2, "control_prompts": 2, "twin": False, "tokens": [".", "\n"], "stops": ["t"], "place": 2}
-    section = run.carry_out(study("background/elsewhere", files, **small), tmp_path / "out")
-    words = {verdict.name: verdict.word for verdict in section.verdicts}
-    assert words.pop("tokens") == "described"
-    assert {*words.values()} == {"not applicable"}  # a random model has neither
-    conditions = {row.condition for row in section.rows}
-    assert {"token '.'", "token '\\n'", "'.' in the text"} <= conditions

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
 from sinkjax.study import run
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.folder import open_store
 from sinkjax.study.registry import program
 from sinkjax.study.trace import Lab
 from sinkjax.study.work import Batch
-from tests.study.budget import Conditions
 from tests.study.tiny import of_any_size, study, write_both
 
 STUDY = program("background/patch")
@@ -41,15 +39,6 @@ def lab(model, batch) -> Lab:
     return STUDY.trace(STUDY.settings(**SETTINGS), model.config, unedited=Unedited(model, batch), values={"forms": 1, "grows": 2})
 
 
-def test_placeholders_of_donors_have_their_shapes(lab, model):
-    planned = Conditions(STUDY, model.config, {"forms": 1, "grows": 2}, **SETTINGS).lab
-    for name, sweep in lab.sweeps.items():
-        assert [*planned.sweeps[name].edits] == [*sweep.edits]
-        for case, edit in sweep.edits.items():
-            shapes = [[np.shape(term.value) for term in one.terms] for one in (edit, planned.sweeps[name].edits[case])]
-            assert shapes[0] == shapes[1]
-
-
 def test_positions_get_what_the_donor_run_has_there(lab, model, batch):
     def forward(edit: sinkjax.Edit) -> dict:
         return sinkjax.forward(model.params, batch.tokens, model.config, edit, SEEN, batch.lengths).record
@@ -68,32 +57,6 @@ def test_positions_get_what_the_donor_run_has_there(lab, model, batch):
 
 def _two(lab: Lab) -> Any:
     return lab.sweeps["patched"], lab.sweeps["positions"]
-
-
-def test_controls_take_a_later_position_of_each_prompt(lab):
-    sweep, rng = lab.sweeps["patched"], np.random.default_rng(0)
-    assert sweep.control is not None
-    case = next(case for case in sweep.edits if sweep.label(case) == "site resid in layer 1")
-    for _ in range(20):
-        (term,), (own,) = sweep.control(rng, case).terms, sweep.edits[case].terms
-        assert (term.site, term.op, term.queries, term.layers) == (own.site, own.op, own.queries, own.layers)
-        for prompt in range(2):
-            at = [np.array_equal(lab.donors["donor"]["resid"][:, prompt, place], term.value[:, prompt]) for place in range(10)]
-            assert np.flatnonzero(at).tolist() in [[place] for place in range(2, 10)]
-
-
-def test_a_position_beyond_the_prompts_is_refused(model):
-    with pytest.raises(SinkjaxError, match="position 10 of prompts of 10 tokens"):
-        Conditions(STUDY, model.config, **SETTINGS | {"places": (10,)})
-
-
-def test_controls_keep_their_labels_where_placeholders_stand_for_donors(lab, model):
-    planned = Conditions(STUDY, model.config, {"forms": 1, "grows": 2}, **SETTINGS)
-    found = Conditions.__new__(Conditions)
-    found.lab = lab
-    labels = [[point.label for point in one.random("patched")] for one in (found, planned)]
-    assert labels[0] == labels[1]
-    assert len(labels[0]) > 3
 
 
 def test_a_run_judges_shares_of_the_donors_effect(tmp_path):

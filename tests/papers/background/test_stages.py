@@ -10,7 +10,7 @@ import xarray
 
 import sinkjax
 from sinkjax.papers.background._massive import stages
-from sinkjax.papers.background.stages import attention_in, readers, stages_of
+from sinkjax.papers.background.stages import stages_of
 from sinkjax.study.registry import program
 from tests.study.budget import Conditions
 
@@ -33,14 +33,6 @@ def run_of(sizes: list[float]) -> SimpleNamespace:
 def test_each_stage_has_the_layer_where_it_grows_most():
     assert stages_of(run_of([1, 233, 723, 580, 60, 53, 20_000, 20_500])) == [[1, 2, 3], [6, 6, 7]]
     assert stages_of(run_of([1, 5, 90, 80])) == [[2, 2, 2]]  # none is massive: the largest
-
-
-def test_a_stage_is_read_by_the_next_layers():
-    received = np.zeros((1, 1, 4, 2, 5))
-    received[..., 2, :, 0], received[..., 3, :, 0] = 0.4, 0.6
-    data = xarray.Dataset({"attention_received": (("edit", "prompt", "layer", "head", "key"), received)})
-    assert attention_in(0, readers("the first stage", [1, 1, 2], 4)).of(data) == pytest.approx(50)
-    assert readers("the last stage", [3, 3, 3], 4).layers == (3,)  # there is no layer 4
 
 
 def test_only_the_largest_dim_is_set_after_one_layer(tiny_config):

@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
 from sinkjax.papers.background.streaming import recomputed_window, window
 from sinkjax.study import run
 from sinkjax.study.folder import open_store
 from sinkjax.study.registry import program
 from sinkjax.study.results import architecture_of, traced
 from sinkjax.study.work import Batch
-from tests.study.budget import Conditions, budget
 from tests.study.tiny import streaming, write_both
 
 STUDY = program("background/streaming")
-SETTINGS = {"length": 12, "cache": 6, "keep": 2, "keeps": (0, 1, 2), "caches": (6,)}
 
 
 @pytest.fixture(scope="module")
@@ -34,27 +31,6 @@ def test_a_query_sees_the_first_keys_and_the_last_ones(size, first, tiny_config,
     allowed = (key <= query) & ((key < first) | (query - key < size - first))
     np.testing.assert_array_equal(np.asarray(seen).any(axis=(0, 1, 2)), allowed)
     assert allowed.sum(axis=1).max() == size
-
-
-def test_a_window_without_a_last_key_or_never_full_is_refused():
-    for size, keep, said in ((4, 4, "cannot keep 4"), (11, 0, "never full in 12 tokens")):
-        with pytest.raises(SinkjaxError, match=said):
-            window(size, keep, 12)
-
-
-def test_controls_keep_as_many_other_early_tokens(tiny_config):
-    study = Conditions(STUDY, tiny_config, **SETTINGS)
-    drawn = study.random("windows")
-    assert {budget(point) for point in drawn} == {"size 6, first 2"}
-    kept = {tuple(key for key in range(12) if key not in point.edit.terms[0].keys) for point in drawn}
-    assert kept == {(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)}
-    study.assert_same(window(6, (3, 5), 12), sinkjax.edit("logits", "set", -np.inf, keys=hidden(3, 5), distances=slice(4, None)))
-    with pytest.raises(SinkjaxError, match=r"positions 4 to 5 .* 4"):
-        Conditions(STUDY, tiny_config, **SETTINGS | {"keep": 4, "keeps": (0, 1, 4)}).random("windows")
-
-
-def hidden(*kept: int) -> list[int]:
-    return [key for key in range(12) if key not in kept]
 
 
 @pytest.mark.parametrize("bos", ["none", "model"])

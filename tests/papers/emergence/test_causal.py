@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,11 @@ import xarray
 
 import sinkjax
 from sinkjax.checkpoints.series import series_path
-from sinkjax.config_files import documents
 from sinkjax.papers.emergence import _onsets as causal
-from sinkjax.papers.emergence import _series
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
-from sinkjax.study import run, training
-from sinkjax.study.choice import Chosen, choose
+from sinkjax.study import run
+from sinkjax.study.choice import Chosen
 from sinkjax.study.registry import find
-from sinkjax.study.trained import specs
 from sinkjax.study.work import NO_EDIT
 from sinkjax.tasks import load_runs
 
@@ -34,21 +30,6 @@ def done(tmp_path_factory) -> Any:
     """A finished run: its section and its folder."""
     out = tmp_path_factory.mktemp("causal") / "out"
     return run.carry_out(CHOSEN, out), out
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([0, 0, 1, 1, 1], 20),
-        ([0, 1, 0, 1, 1], 30),  # an earlier rise that does not last
-        ([1, 1, 1, 1, 1], 0),
-        ([1, 1, 1, 1, 0], np.inf),
-        ([0, 0, 0, 0, 1], 40),
-        ([0, np.nan, 1, 1, np.nan], np.inf),  # a run that diverged
-    ],
-)
-def test_an_onset_is_the_step_from_which_a_number_stays_above_a_level(values, expected):
-    assert causal.onset(np.arange(0.0, 50, 10), np.array(values, float), 0.5) == expected
 
 
 def test_it_runs_and_leaves_models_stores_and_a_page(done):
@@ -93,24 +74,6 @@ def test_the_numbers_are_those_of_the_models_themselves(done):
     np.testing.assert_allclose(found[ROW]["heads"].sel(run=1, step=6), beyond)
 
 
-def test_a_run_that_was_cut_short_goes_on_and_a_finished_one_computes_nothing(done, tmp_path, monkeypatch):
-    section, _ = done
-    original, calls = _series.of_folder, []
-
-    def interrupted(*given):
-        calls.append(given)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return original(*given)
-
-    monkeypatch.setattr(_series, "of_folder", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run.carry_out(CHOSEN, tmp_path / "out")
-    assert run.carry_out(CHOSEN, tmp_path / "out").rows == section.rows
-    monkeypatch.setattr(training, "train", None)
-    assert run.carry_out(CHOSEN, tmp_path / "out").rows == section.rows
-
-
 def planted(types: Any = 0.0, **values: Any) -> Any:
     """Results of two runs at four steps: no edit changes anything, and nothing is there, but for what is given by edit.
 
@@ -126,25 +89,6 @@ def planted(types: Any = 0.0, **values: Any) -> Any:
     kinds = {"type": [*causal.TYPES], "run": [3, 4], "step": axes["step"]}
     store["strongest"] = xarray.DataArray(np.zeros((3, 2, 4)) + np.asarray(types), kinds)
     return {ROW: store}
-
-
-@pytest.mark.parametrize(
-    ("number", "values"),
-    [
-        (0, {"sink_0": {NO_EDIT: [[0, 1.0, 1.1, 2], [0, 0, 0, 1]]}}),
-        (1, {"ratio": {NO_EDIT: [[1, 100, 101, 300], [1, 2, 3, 99]]}}),
-        (2, {"loss": {MASKED: [[0, 0.1, 0.11, 1], [0, -1, 0, 0]]}}),
-        (3, {"sink_1": {NO_EDIT: 5, MASKED: [[5, 6, 6.1, 9], [5, 5, 4, 6]]}}),
-        (4, {"sink_0": {NO_EDIT: [[0.9, 4, 4, 4], [1, 4, 4, 4]], DROPPED: [[0, 2, 1.9, 0], [0, 3, 2, 2]]}}),
-        (5, {"loss": {NO_EDIT: 1, DROPPED: [[1, 1.09, 1.11, 2], [1, 1, 0, 1.05]]}}),
-    ],
-)
-def test_an_onset_is_the_first_step_beyond_its_bound(number, values):
-    results = planted(**values)
-    found, none = ([*causal.reached(one).values()] for one in (results, planted()))
-    np.testing.assert_array_equal(causal.first_step(found[number], causal.steps(results)), [20, np.nan])
-    np.testing.assert_array_equal(causal.first_step(none[number], causal.steps(results)), [np.nan])
-    assert len(found) == 6
 
 
 def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
@@ -174,12 +118,3 @@ def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
     assert logs["largest activation over the median"].tolist() == [20, 40]
     assert logs["held-out loss"].tolist() == [10, 20]
     assert len(logs) == 4
-
-
-def test_the_shipped_config_trains_the_mini_model_as_pretraining_does():
-    shipped = choose("emergence/causal").config
-    (spec,) = specs(find("emergence/causal").trace(shipped, None), shipped)
-    mini = dataclasses.replace(choose("pretrain/mini").config, seeds=4)
-    same = specs(find("pretrain/mini").trace(mini, None), mini)[0].training
-    assert documents.differences(dataclasses.replace(same, checkpoints=24), spec.training) == []
-    assert len(spec.training.kept) >= 16

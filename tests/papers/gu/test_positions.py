@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
-import xarray
 
 import sinkjax
-from sinkjax.analysis.estimates import Absent
 from sinkjax.config_files.places import place
-from sinkjax.errors import SinkjaxError
-from sinkjax.model import params
-from sinkjax.model.positions import Alibi, Learned
-from sinkjax.papers.gu.positions import alike, no_vectors, position_vectors
-from sinkjax.study import Sweep
 from sinkjax.study import run as runs
 from sinkjax.study.baseline import Unedited
-from sinkjax.study.numbers import Stored
 from sinkjax.study.registry import program
-from sinkjax.study.work import Batch
 from tests.study.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)
@@ -43,41 +31,6 @@ def test_rotary_indices_are_exchanged_for_queries_and_keys(tiny_config):
         assert list(found) == ["no edit", "position 2", "position 5"]
         query, key = found["position 5"].terms
         assert np.asarray(query.value).tolist() == np.asarray(key.value).tolist() == wanted
-
-
-def test_learned_vectors_are_exchanged_and_nothing_else(tiny_config):
-    """The forward with exchanged vectors is the forward of a model whose table is exchanged."""
-    config = dataclasses.replace(tiny_config, position=Learned())
-    weights = params.init(config, seed=3)
-    lab, model = STUDY.trace(CONFIG, config), SimpleNamespace(params=weights, config=config)
-    run = Unedited(model, Batch(np.ones((1, 1), int), np.ones(1, int), {}))
-    vectors, table = position_vectors(lab, run), np.asarray(weights["positions"])
-    np.testing.assert_array_equal(vectors, table[:T])
-    assert no_vectors(lab).shape == vectors.shape
-    tokens = np.random.default_rng(0).integers(0, 61, (2, T)).astype(np.int32)
-    for grid, rows in (("taken", {0: 5}), ("swapped", {0: 5, 5: 0})):
-        other = table.copy()
-        for token, position in rows.items():
-            other[token] = table[position]
-        edited = sinkjax.forward(weights, tokens, config, edits=points(config, run, grid)["position 5"])
-        np.testing.assert_allclose(
-            edited.logits, sinkjax.forward(weights | {"positions": other}, tokens, config).logits, atol=1e-5
-        )
-    with pytest.raises(SinkjaxError, match="no scores without positions"):
-        points(dataclasses.replace(tiny_config, position=Alibi()), None, "taken")
-
-
-def test_hidden_states_are_alike_with_rotary_positions_and_one_token_without_a_bos(tiny_config):
-    largest = np.full((2, 3, 4, T), 2.0)  # edit, prompt, depth, position
-    largest[1, 2, 3, 4] = 2.001
-    axes = ("edit", "prompt", "depth", "position")
-    data = xarray.Dataset({"resid_max": (axes, largest)}, attrs={"study": {"bos": "none"}})
-    read, sweep = Stored(CONFIG, tiny_config, {"swapped": data}), Sweep("swapped", {})
-    assert alike(read, sweep, 1e-3)[0]
-    assert not alike(read, sweep, 1e-4)[0]
-    data.attrs["study"]["bos"] = "model"
-    with pytest.raises(Absent, match="bos is model"):
-        alike(read, sweep, 1e-3)
 
 
 def write_gpt2(folder: Path) -> Path:

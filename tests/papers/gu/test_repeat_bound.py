@@ -15,12 +15,10 @@ import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.native import save
 from sinkjax.config_files.places import place
-from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
-from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
-from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope, YarnScaling
-from sinkjax.papers.gu import _closed_form as form
+from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias
+from sinkjax.model.rotary import Rope, YarnScaling
 from sinkjax.study import rebuild, run
 from sinkjax.study.numbers import Stored
 from sinkjax.study.registry import program
@@ -77,66 +75,6 @@ def test_the_closed_form_is_what_the_forward_does(tiny_config, position):
     if position in FORMS:
         assert (data["closed"] <= data["bound"].min("xi_from") + 1e-12).all()
         assert (data["bound"].sel(xi_from="pairs") <= data["bound"].sel(xi_from="norms") + 1e-12).all()
-
-
-@pytest.mark.parametrize("position", [Learned(), Sinusoidal()], ids=str)
-def test_vectors_added_to_the_embedding_are_the_only_positions_that_make_hidden_states_differ(tiny_config, position):
-    model = model_with(tiny_config, position)
-    data = measured(model)
-    assert data["hidden"].max() > 0.01
-    assert word_on("nope", model, data) == "holds"  # the same weights without the vectors
-    assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"not applicable"}
-    lengths = STUDY.trace(CONFIG, model.config).claims["lengths"]
-    with pytest.raises(Absent, match="positions are added"):
-        lengths.of(Stored(CONFIG, model.config, {"bound": data}))
-
-
-def test_a_proposition_fails_where_it_is_broken(tiny_config):
-    model = model_with(tiny_config, ROPE)
-    plain = measured(model)
-    limits = {
-        "hidden": ("hidden", 1e-4),
-        "without_positions": ("nope", 1e-4),
-        "excess": ("bound", 1e-12),
-        "forward_excess": ("bound", 1e-4),
-    }
-    for array, (claim, limit) in limits.items():
-        for size, expected in ((limit, "holds"), (1.1 * limit, "fails")):
-            data = plain.copy(deep=True)
-            data[array][...] = size
-            assert word_on(claim, model, data) == expected
-
-
-def test_rows_and_means_of_the_closed_form_agree(rng):
-    scores = rng.standard_normal((2, 9))
-    rows = form.weights(scores, 9)
-    np.testing.assert_allclose(rows.sum(-1), 1)
-    np.testing.assert_allclose(form.to_first(scores), rows[..., 0])
-    np.testing.assert_allclose(form.largest_weight(scores), rows.max(-1))
-    means = [[row[:4].mean(), row.mean()] for row in rows[..., 0]]
-    np.testing.assert_allclose(form.running_mean(rows[..., 0], np.array([4, 9])), means)
-
-
-def test_the_bound_is_the_papers_and_is_reached():
-    np.testing.assert_allclose(form.bound(np.array(0.7), 3), [np.exp(1.4) / (np.exp(1.4) + other) for other in range(3)])
-    worst = np.array([-0.7, -0.7, 0.7])  # the farthest key at the largest score, all others at the smallest
-    assert form.to_first(worst)[2] == pytest.approx(form.bound(np.array(0.7), 3)[2])
-    assert form.bound(np.array(400.0), 3).tolist() == [1, 1, 1]
-
-
-def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_config):
-    assert form.reach(tiny_config, 50) == 50
-    assert form.reach(dataclasses.replace(tiny_config, windows=(None, 20, None)), 50) == 20
-    for scaling in (DynamicScaling(2.0, 32), LongScaling((1.0,) * 4, (8.0,) * 4, 32, 1.0)):
-        assert form.reach(dataclasses.replace(tiny_config, position=Rope(10_000.0, scaling)), 50) == 32
-    assert form.reach(dataclasses.replace(tiny_config, position=Alibi()), 50) == 50
-    assert form.lengths(16, 300).tolist() == [16, 64, 256]
-    with pytest.raises(SinkjaxError, match=r" 8 tokens, .* 12 "):
-        measured(model_with(tiny_config, ROPE, windows=(None, 8, None)))
-    with pytest.raises(SinkjaxError, match="rotary positions in all layers"):
-        measured(model_with(tiny_config, LayerRopes((ROPE,), (0, None, 0))))
-    with pytest.raises(SinkjaxError, match="not rounded"):
-        measured(model_with(tiny_config, PowerAlibi(rounded=True)))
 
 
 @pytest.mark.parametrize(

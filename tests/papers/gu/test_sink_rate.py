@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sinkjax.analysis import metrics
 from sinkjax.config_files.places import place
-from sinkjax.model.config import NoPosition
-from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
-from sinkjax.model.rotary import Rope
 from sinkjax.study import rebuild, run
 from sinkjax.study.folder import open_store
-from sinkjax.study.premises import kind_of_positions
 from tests.study.tiny import study, write_both
 
 
@@ -40,27 +34,3 @@ def test_rates_are_the_shares_of_heads_above_eps(files, tmp_path, monkeypatch):
         assert strongest == pytest.approx(np.max(others, axis=0).mean())
         fewer = 100 * metrics.sink_rate({"attention_received": received}, 0, 0.2).mean()
         assert rows[f"{title}: no edit", "heads that sink on key 0 (%), eps 0.2"] == pytest.approx(fewer)
-
-
-def test_behind_a_bos_only_text_is_judged(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", rebuild.section_of)
-    section = run.carry_out(study("gu/sink-rate", files, bos="model", control_prompts=2, twin=False), place(tmp_path / "out"))
-    reasons = {verdict.name: verdict.judgement.reason for verdict in section.verdicts}
-    assert "bos" not in reasons["text"]
-    assert "bos is model" in reasons["random"]
-    assert "bos is model" in reasons["repeat-loses"]
-
-
-def test_positions_are_known_from_a_config_and_from_what_a_store_keeps_of_it(tiny_config):
-    kinds = {
-        Rope(10_000.0): "rotary",
-        Learned(): "added",
-        Sinusoidal(): "added",
-        NoPosition(): "none",
-        Alibi(): "scores",
-        RelativeBias(): "scores",
-    }
-    for position, kind in kinds.items():
-        assert kind_of_positions(dataclasses.replace(tiny_config, position=position)) == kind
-        assert kind_of_positions(SimpleNamespace(position=str(position))) == kind
-    assert kind_of_positions(SimpleNamespace(position={"theta": 10_000.0})) == "rotary"

@@ -14,7 +14,7 @@ from sinkjax.study.measures import merged, read_measure
 from sinkjax.study.registry import program
 from sinkjax.study.work import Point
 from tests.study import planted
-from tests.study.budget import Conditions, budget
+from tests.study.budget import Conditions
 from tests.study.planted import axes
 from tests.study.stores import Numbers
 
@@ -40,18 +40,6 @@ def test_the_same_cells_are_hidden_in_three_ways(study, grid):
             study.assert_same(found[f"way {way} in {label}"].edit, wanted)
 
 
-def test_controls_hide_other_cells_in_the_same_way(study):
-    for grid, side in (("masked", "keys"), ("alone", "queries")):
-        drawn = study.random(grid)
-        assert len(drawn) == 4  # of the condition that the claim is about
-        conditions = study.of(grid)
-        for point in drawn:
-            (term,), (like,) = point.edit.terms, conditions[budget(point)].edit.terms
-            assert (term.site, term.op, term.renormalise, term.layers) == (like.site, like.op, like.renormalise, like.layers)
-            assert getattr(term, side) != getattr(like, side)
-            assert getattr(term, side) != ((0,) if side == "queries" else (23,))  # a first query sees itself alone anyway
-
-
 def test_what_is_left_of_a_row_is_the_sum_of_its_weights(tiny_config, tiny_params):
     tokens, lengths = np.random.default_rng(0).integers(0, tiny_config.vocab_size, (2, 10)), np.array([10, 7])
     edit = sinkjax.edit("weights", "set", 0.0, keys=0, relation="others")
@@ -62,14 +50,6 @@ def test_what_is_left_of_a_row_is_the_sum_of_its_weights(tiny_config, tiny_param
     expected = [100 * maps[row, :, :, :length, :length].sum(-1).mean() for row, length in enumerate(lengths)]
     np.testing.assert_allclose(read_measure(attention_left(), data)[0], expected, rtol=1e-5)
     assert max(expected) < 95
-
-
-@pytest.mark.parametrize(("apart", "word"), [(0.0, "holds"), (0.002, "fails")])
-def test_rescaled_weights_are_those_of_the_masked_logits(apart, word):
-    def numbers(name: str, point: Point) -> Numbers:
-        return {("loss",): 3.0 + apart * (axes(point).get("way") == "renormalised") * (np.arange(16) == 3)}
-
-    assert judged(numbers)["algebra"] == word
 
 
 @pytest.mark.parametrize(("gain", "word"), [(3.0, "replicates"), (0.0, "absent"), (-1.0, "opposite")])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sinkjax.study.parts import Part, specs
 from sinkjax.study.registry import program
 from sinkjax.study.work import Point
 from tests.study import planted
@@ -60,10 +59,3 @@ def test_a_sink_and_an_activation_that_grow_replicate():
 )
 def test_each_claim_is_about_its_own_numbers(fields, name, word):
     assert words(unedited(**fields))[name] == word
-
-
-def test_the_model_is_measured_as_it_is_and_with_and_without_a_bos(tiny_config):
-    made = specs(STUDY, STUDY.settings(bos=5), tiny_config)
-    found = {part.name: part.inputs.bos for part in made if isinstance(part, Part) and not part.optional}
-    own, usual = {name: bos for name, bos in found.items() if "-twin" not in name}, None  # None: the setting, as 5 is here
-    assert own == {"text": usual, "without-bos": "none", "with-bos": 5}

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.analysis.estimates import Absent
-from sinkjax.study.parts import Part, specs
 from sinkjax.study.registry import program
-from sinkjax.study.results import verdicts
 from sinkjax.study.work import Point
 from tests.study import planted
 from tests.study.budget import Conditions
@@ -38,13 +35,6 @@ def test_the_first_embedding_changes_places_with_a_later_one(tiny_config, grid):
         ((other, there),) = np.atleast_2d(point.edit.terms[0].value).tolist()
         assert there == place
         assert other not in (0, place, T - 1)
-
-
-def test_both_kinds_of_prompts_are_the_same_texts(tiny_config):
-    made = specs(STUDY, STUDY.settings(bos=7), tiny_config)
-    inputs = {part.name: part.inputs for part in made if isinstance(part, Part) and part.role == "sweep"}
-    assert {name: found.bos for name, found in inputs.items() if "-" not in name} == {"text": "none", "bos": 7}
-    assert inputs["text"].kind == inputs["bos"].kind == "text"
 
 
 def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0, massive: float = 200.0) -> Any:
@@ -88,42 +78,3 @@ def test_the_papers_result_replicates():
 def test_a_sink_that_moves_along_with_its_token_differs():
     found = words(swaps(stays=False))
     assert found["sink"] == found["activation"] == found["ordinary"] == "moves"
-
-
-def test_a_first_layer_without_a_sink_on_bos_leaves_the_first_claims_without_a_word():
-    found = words(swaps(sinks=29.0))
-    assert (found["sink-first"], found["activation-first"]) == ("not applicable", "replicates")
-    assert found["sink"].startswith("replicates")
-
-
-def test_a_first_layer_without_a_massive_activation_leaves_the_claim_on_it_without_a_word():
-    found = words(swaps(massive=50.0))
-    assert (found["sink-first"], found["activation-first"]) == ("replicates", "not applicable")
-
-
-def test_a_first_token_that_another_one_outdoes_has_no_sink_to_keep():
-    found = words(lambda name, point: {**swaps()(name, point), ("seen", 12): 95.0})
-    assert {name for name, word in found.items() if word == "not applicable"} >= {"sink", "ordinary"}
-    assert found["activation"].startswith("replicates")
-
-
-@pytest.mark.parametrize(("bos", "tested"), [("none", False), (0, True)])
-def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, tested):
-    found = words(swaps(), "<|im_start|>", bos=bos)
-    assert {name: word != "not applicable" for name, word in found.items()} == {
-        **dict.fromkeys(("sink-first", "activation-first", "sink", "activation"), tested),
-        "ordinary": True,
-    }
-
-
-def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
-    why = "no BOS token"
-    lab, read = planted.planted(
-        STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS
-    )
-    found = {one.name: one for one in verdicts(lab, read)}
-    assert {name: one.judgement.reason for name, one in found.items() if one.word == "not applicable"} == dict.fromkeys(
-        ("sink-first", "activation-first", "sink", "activation"), why
-    )
-    with pytest.raises(Absent, match=why):
-        read.points("bos")  # so that figures of this sweep are left out

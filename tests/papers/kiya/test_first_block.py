@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,25 +10,19 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.summary import Rank
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Multipliers
-from sinkjax.model.norms import DynamicTanh, OffsetRMSNorm
+from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
-from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
-from sinkjax.study.numbers import Stored
 from sinkjax.study.registry import program
 from sinkjax.study.trace import Program
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study.work import Batch
 from tests.study.tiny import write_both
 
 EMBEDDING, ROPE = program("kiya/embedding"), program("kiya/rope")
-IT = Calculation("it", lambda model, batch: xarray.Dataset(), (), 1)
 SIZE = 16
 NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})
-TOKENS = 101  # of a planted vocabulary; token 0 is the BOS
 
 
 @pytest.fixture(scope="module")
@@ -129,48 +121,6 @@ def test_the_first_block_of_a_gemma_is_that_of_its_forward(model):
     np.testing.assert_allclose(found, record["logits"][0, 0][:, SIZE - 1, :2], rtol=1e-4, atol=1e-5)
 
 
-def test_the_first_block_has_all_that_its_norms_learn(model):
-    config = dataclasses.replace(model.config, norm=DynamicTanh(), qk_norm=DynamicTanh(), qkv_bias=False)
-    params, tokens = init(config, 0), np.arange(SIZE)[None]
-    keys = sinkjax.forward(params, tokens, config, probe=sinkjax.Probe(capture=(sinkjax.Capture("key"),))).record["keys"]
-    np.testing.assert_allclose(first_block.project(params, params["embed"][:SIZE], config)[1], keys[0, 0], rtol=1e-5, atol=1e-6)
-
-
-def test_special_tokens_enter_the_mean_only_if_asked_for_and_the_bos_never(model):
-    assert first_block.averaged(model, 5, special=False).tolist() == [False] + [True] * 4 + [False] + [True] * 251
-    assert first_block.averaged(model, 5, special=True).tolist() == [True] * 5 + [False] + [True] * 251
-    assert first_block.averaged(model, 0, special=True).tolist() == [False] + [True] * 256
-
-
-def test_a_token_id_takes_the_place_of_the_bos_and_must_be_in_the_vocabulary(folder, model):
-    assert computed(EMBEDDING, "keys", folder, model, bos=9).attrs["bos"] == 9
-    with pytest.raises(SinkjaxError, match=r"bos .* 257, .*257 tokens"):
-        computed(EMBEDDING, "keys", folder, model, bos=257)
-
-
-def readings(data: xarray.Dataset, **architecture: int) -> Stored:
-    shape = SimpleNamespace(**{"layers": 2, "heads": 6, "kv_heads": 2, **architecture})
-    results: Any = {"it": data}
-    return Stored(SimpleNamespace(eps=0.3, bos="none"), shape, results, lambda store: [])
-
-
-def test_the_bos_is_ranked_among_the_other_ordinary_tokens_by_each_convention():
-    tokens = np.concatenate([[9.0], np.arange(TOKENS - 1) / 100])  # a larger BOS would be a rank too many
-    names = ("key_norm", *COSINES.values())
-    variables: dict[str, Any] = {name: ("vector", np.array([0.2, 0.3])) for name in names}
-    variables |= {f"token_{name}": ("token", tokens) for name in names}
-    variables["ordinary"] = ("token", np.arange(TOKENS) != 50)  # one special token
-    data = xarray.Dataset(variables, {"vector": [BOS, MEAN]}, {"bos": 0})
-    norms = key_norms(readings(data), IT)
-    assert [row.condition for row in norms] == [BOS, BOS, MEAN, MEAN]
-    assert (norms[0].value.mean, norms[0].value.low, norms[0].rank) == (0.2, None, Rank(20, 1, TOKENS - 2))
-    assert norms[1].value.mean == pytest.approx(0.2 * 3**0.5)  # repeated to three times as many heads
-    assert norms[1].rank == norms[0].rank
-    cosines = key_cosines(readings(data), IT)
-    assert [row.measure for row in cosines] == [*COSINES, *COSINES]
-    assert cosines[0].rank == Rank(20, 1, TOKENS - 2)
-
-
 # Scores.
 
 
@@ -218,59 +168,3 @@ def test_what_a_key_would_receive_is_a_softmax_with_that_one_key_exchanged(rng, 
     """Also where one key outweighs all others by far more than float32 resolves."""
     scores, others = (size * rng.standard_normal((2, 7, 7)).astype(np.float32) for _ in range(2))
     np.testing.assert_allclose(first_block.received(scores, others), received(scores, others), rtol=1e-4, atol=1e-7)
-
-
-def test_controls_are_different_ordinary_tokens_and_never_the_bos(scores):
-    drawn = scores["control"].values
-    assert len(set(drawn)) == 5
-    assert 0 not in drawn
-    assert scores.attrs["bos"] == 0
-
-
-def planted_scores(bos: np.ndarray, mean: np.ndarray) -> Stored:
-    """Scores [query, key] that are the same in two heads, with 40 controls that score 0 and receive 5%."""
-    scores = np.stack([np.stack([grid, grid]) for grid in (bos, mean)]).astype(np.float32)
-    causal = np.tri(SIZE, dtype=bool)
-    data = xarray.Dataset(
-        {
-            "score": (("vector", "head", "query", "key"), scores),
-            "mean_score": (("vector", "head"), scores[..., causal].mean(axis=-1)),
-            "received": (("vector", "head", "key"), np.stack([received(grid, scores[1]) for grid in scores])),
-            "control_mean_score": (("control", "head"), np.zeros((40, 2))),
-            "control_received": (("control", "head", "key"), np.full((40, 2, SIZE), 0.05)),
-        },
-        coords={"vector": [BOS, MEAN]},
-        attrs={"bos": 0, "bos_text": "<s>"},
-    )
-    return readings(data)
-
-
-def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_the_bos():
-    rows = scores_of_bos(planted_scores(np.full((SIZE, SIZE), 5.0), np.zeros((SIZE, SIZE))), IT)
-    (bos, mean), pairs = rows[:2], rows[-1]
-    assert (bos.value.mean, bos.rank, bos.effect.mean) == (5, Rank(40, 0, 40), 0)
-    assert (mean.value.mean, mean.rank, mean.effect.mean) == (0, Rank(0, 40, 40), -5)
-    assert pairs.value.mean == 100
-    assert {(row.value.low, row.value.samples is None) for row in rows} == {(None, True)}  # numbers of weights: no interval
-    at_first = next(row for row in rows if row.measure.startswith("attention at index 0"))
-    expected = np.mean([np.exp(5) / (np.exp(5) + i) for i in range(SIZE)])
-    assert at_first.value.mean == pytest.approx(100 * expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("grid", "holds"),
-    [
-        (np.full((SIZE, SIZE), 5.0), True),
-        (np.subtract.outer(np.arange(SIZE), np.arange(SIZE)) * 0.1, True),  # the distance alone
-        (np.arange(SIZE) * np.ones((SIZE, 1)), False),  # the key's own index
-        (5.0 * (np.arange(SIZE) == 0) * np.ones((SIZE, 1)), False),  # index 0
-    ],
-)
-def test_a_score_depends_on_the_distance_or_does_not(grid, holds):
-    found, text = depends_on_distance(planted_scores(grid, np.zeros((SIZE, SIZE))), IT)
-    assert found is holds
-    assert re.search(r"move by one: [\d.]", text)
-
-
-def test_the_scores_of_a_model_depend_on_the_distance(scores):
-    assert depends_on_distance(readings(scores), IT)[0]

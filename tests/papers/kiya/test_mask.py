@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
-from sinkjax.papers.kiya.mask import first_heads, hide_from_heads, top_heads
-from sinkjax.study import rebuild, run
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.parts import parts
 from sinkjax.study.registry import program
-from sinkjax.study.work import NO_EDIT, Point
+from sinkjax.study.work import Point
 from tests.study import planted
 from tests.study.budget import Conditions, budget
 from tests.study.planted import where
-from tests.study.stores import Numbers, store
-from tests.study.tiny import mask, write_both
+from tests.study.stores import Numbers
 
 STUDY = program("kiya/mask")
 FORMS = "layers 0 to the one in which it forms"
@@ -69,22 +62,6 @@ def test_controls_mask_another_key_or_other_heads(study):
         assert np.isneginf(term.value).sum() == (6 if " 6 " in budget(point) else 12)
 
 
-def test_controls_run_for_what_claims_are_about_and_for_all_sets_of_heads(tiny_config):
-    study = Conditions(STUDY, tiny_config, {"forms": 1}, controls=2, length=24)
-    assert {budget(point) for point in study.random("masks")} == CLAIMED
-    assert len({budget(point) for point in study.random("heads")}) == 4
-
-
-def test_the_activation_forms_where_it_passes_half_of_its_peak():
-    data = store(
-        [{("size", 0, 1): 4, ("size", 0, 2): 49, ("size", 0, 3): 51, ("size", 0, 4): 100, ("size", 0, 0): 900}], 3, (4, 2, 12)
-    )
-    architecture, values = SimpleNamespace(layers=4, heads=2), dict[str, Any]()
-    STUDY.trace(STUDY.settings(length=12), architecture, unedited=Unedited(None, None, data, 2), values=values)
-    assert values["forms"] == 2
-    assert values["attention"].shape == (4, 2)
-
-
 def moves(first: float = 10.0, second: float | None = None, twin: float = 20.0, **edited: tuple[float, ...]) -> Any:
     """Attention to keys 0 and 1 (%), and largest |h| there, of the conditions in some places; others change nothing.
 
@@ -127,70 +104,6 @@ def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_not
     assert found == judged | {"all": "replicates", "forms": "confirmed", "activation": "replicates", "kept": "holds"}
 
 
-def test_without_a_massive_activation_no_claim_is_about_it():
-    found = words(moves(all_layers=(1.0, 80.0, 99.0, 90.0), **{"": (90.0, 2.0, 99.0, 10.0)}))
-    assert (found["all"], found["forms"], found["activation"]) == ("replicates", "not applicable", "not applicable")
-
-
-def test_a_key_that_another_one_outdoes_has_no_sink_that_could_move():
-    def numbers(name: str, point: Point) -> Numbers:
-        return moves(50.0, all_layers=MOVED, layer_0=MOVED)(name, point) | {("seen", 9): 95.0}
-
-    found = words(numbers)
-    assert {name for name, word in found.items() if word == "not applicable"} == {
-        "all", "first", "second-stays", "second-moves", "forms",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("twin", "word"), [(80.0, "replicates"), (82.0, "not applicable"), (95.0, "not applicable")])
-def test_a_key_that_gets_as_much_in_the_untrained_twin_has_no_sink_that_could_move(twin, word):
-    """Of 90, a tenth must be missing in the twin."""
-    found = words(moves(50.0, twin=twin, all_layers=MOVED, layer_0=MOVED))
-    assert (found["all"], found["first"]) == (word, word)
-
-
-@pytest.mark.parametrize("source", ["model", "untrained:model"])
-def test_an_untrained_model_replicates_nothing(source, tmp_path, monkeypatch):
-    """Random weights, as a model of its own and as a twin: causal attention favours key 0 all the same."""
-    monkeypatch.setattr(run, "build", rebuild.section_of)
-    files = write_both(tmp_path)
-    section = run.carry_out(
-        mask(files, model=source.replace("model", str(files / "model")), prompts=14, twin=False), tmp_path / "out"
-    )
-    found = {one.name: one for one in section.verdicts if one.kind == "claim"}
-    assert {one.plain for one in found.values()} == {"not applicable"}
-    assert ("untrained twin" if source == "model" else "the model is untrained") in found["all"].judgement.reason
-    assert (tmp_path / "out" / "masks-twin.zarr").exists() is (source == "model")
-
-
-@pytest.mark.parametrize("twin", [True, False])
-def test_the_untrained_twin_is_always_measured_for_the_premise(tiny_config, twin):
-    found = {one.name: one for one in parts(STUDY.trace(STUDY.settings(twin=twin, length=24), tiny_config))}
-    labels = [point.label for point in found["masks-twin"].planned()]
-    assert len(labels) > 1 if twin else labels == [NO_EDIT]
-    assert found["masks-twin"].optional is not twin  # runs that were made without it still report
-    assert words(moves(50.0, all_layers=MOVED), twin=twin)["all"] == "replicates"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "applies"),
-    [
-        (10.0, 29.9, "second-moves"),
-        (29.9, 10.0, "second-moves"),
-        (10.0, 30.0, None),
-        (30.0, 30.0, "second-stays"),
-        (50.0, 10.0, "second-stays"),
-    ],
-)
-def test_the_second_layer_alone_is_judged_by_one_figure_or_the_other(first, second, applies):
-    """By Fig. 4c if the first layer has a sink already, by Fig. 8c if the third layer is the first with one."""
-    found = words(moves(first, second, layer_1=MOVED))
-    assert [name for name in ("second-stays", "second-moves") if found[name] != "not applicable"] == (
-        [applies] if applies else []
-    )
-    assert applies is None or found[applies] == ("replicates" if applies == "second-moves" else "moves")
-
-
 def test_what_any_mask_does_is_not_the_keys_doing():
     def numbers(name: str, point: Point) -> Numbers:
         return moves(all_layers=MOVED)(name, point) | ({("seen", 1): 99.0} if point.draw >= 0 else {})
@@ -199,34 +112,3 @@ def test_what_any_mask_does_is_not_the_keys_doing():
 
 
 # Sets of heads.
-
-L, H = 3, 6
-SCORES = np.roll(np.arange(18.0)[::-1], 16).reshape(L, H)  # head 4 of layer 2 receives most, then head 5 and those of layer 0
-SHARES = (0.2, 0.5, 0.9)
-
-
-def test_heads_are_whole_layers_many_the_strongest_or_the_first():
-    strongest, first = top_heads(SCORES, SHARES, "attention"), first_heads(L, H, SHARES)
-    assert [len(one.heads or ()) for one in strongest] == [len(one.heads or ()) for one in first] == [6, 12]  # not none, not all
-    assert strongest[0].heads == ((2, 4), (2, 5), (0, 0), (0, 1), (0, 2), (0, 3))
-    assert first[0].heads == tuple((0, head) for head in range(H))
-    assert (strongest[0].layers, first[1].layers) == ((0, 2), (0, 1))
-    assert [one.x for one in strongest] == [6, 12]
-    assert [one.label for one in (strongest[0], *first)] == [
-        *("the 6 heads with the largest attention", "the 6 heads of layer 0", "the 12 heads of layers 0 to 1")
-    ]
-    for share in (0.0, 1.0):
-        with pytest.raises(SinkjaxError, match=f"share of heads .* 0 and 1, not {share:g}"):
-            top_heads(SCORES, [0.5, share], "attention")
-
-
-def test_a_mask_in_some_heads_hides_the_key_from_these_alone(tiny_config):
-    (place, _) = top_heads(SCORES, SHARES, "attention")
-    (term,) = hide_from_heads(2, place.heads or (), L, H).resolve(tiny_config, [16], 16)
-    assert term.op == "add"  # 0 elsewhere, which changes nothing
-    hidden = np.isneginf(np.asarray(term.value)[:, 0]) & np.asarray(term.layer_head)
-    assert {(int(layer), int(head)) for layer, head in np.argwhere(hidden)} == {*(place.heads or ())}
-    assert set(np.unique(np.asarray(term.value))) == {-np.inf, 0.0}
-    (plain,) = sinkjax.mask_key(2).resolve(tiny_config, [16], 16)
-    np.testing.assert_array_equal(term.key, plain.key)
-    assert term.relation == plain.relation

@@ -9,14 +9,9 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
-from sinkjax.papers.kiya._alone import chosen, compared
-from sinkjax.papers.kiya.predictions import Prediction, Settings, counts, isolated, predict, predictions
-from sinkjax.papers.kiya.scan import Settings as Scan
-from sinkjax.papers.kiya.scan import exceptions
-from sinkjax.study import ALL
+from sinkjax.papers.kiya._alone import compared
+from sinkjax.papers.kiya.predictions import Settings, isolated, predict, predictions
 from sinkjax.study.baseline import Unedited
-from sinkjax.study.registry import program
 from sinkjax.study.work import Batch
 
 ODD, PLANTED = 3, 40
@@ -38,29 +33,6 @@ def planted(makes: list[bool]) -> xarray.Dataset:
         "other_score": ("sink", np.array([1.0, 0.0])),
     }
     return xarray.Dataset(data, {"token": 10 * np.arange(count)})
-
-
-@pytest.mark.parametrize("most", [True, False])
-def test_the_exceptions_are_the_few_that_do_not_do_what_most_do(most):
-    makes = [most] * 20
-    makes[ODD] = not most
-    found = compared(planted(makes))
-    assert found.layer == 1
-    assert found.makes.tolist() == makes
-    np.testing.assert_array_equal(found.like, makes)
-    first, *named = exceptions(planted(makes))
-    assert first.value.mean == 1
-    assert {row.condition for row in named} == {"30"}
-    assert first.condition == f"1 of 20 tokens that {'make no sink' if most else 'make a sink'} alone"
-
-
-def test_every_special_token_is_run_next_to_others_of_the_seed(mini_softmax):
-    special = set(mini_softmax.tokenizer.special)
-    one, other = (chosen(mini_softmax, 20, seed) for seed in (0, 1))
-    assert special < {*one.tolist()}
-    assert len(one) == 20 + len(special)
-    assert {*one.tolist()} != {*other.tolist()}
-    assert len(chosen(mini_softmax, "all", 0)) == len(chosen(mini_softmax, 10_000, 0)) == mini_softmax.config.vocab_size
 
 
 @pytest.fixture(scope="module")
@@ -105,28 +77,3 @@ def test_a_planted_copy_of_bos_is_the_second_token_that_makes_a_sink_and_becomes
         for one, text in ((model, tokens), (model, batch.tokens))
     ]
     assert seen[0] > 3 * seen[1]
-
-
-def test_right_and_wrong_are_counted_apart():
-    every = [Prediction("placed", ALL.at(token=token), None, token, "x", ratio) for token, ratio in enumerate((0.9, 0.9, 0.1))]
-    rows = {row.measure: row.value.mean for row in counts("placed", every, lambda read: np.array([1.0, 0.2, 0.7]), None)}
-    assert rows == {
-        "predictions": 3,
-        "right": 1,
-        "a sink predicted": 2,
-        "a sink predicted, and right": 1,
-        "no sink predicted": 1,
-        "no sink predicted, and right": 0,
-    }
-
-
-@pytest.mark.parametrize(("scan", "field"), [({"tokens": 0}, "tokens"), ({"distance": 0}, "distance")])
-def test_a_scan_of_nothing_is_refused(scan, field):
-    with pytest.raises(SinkjaxError, match=field):
-        Scan(**scan)
-
-
-@pytest.mark.parametrize(("model", "made"), [("mini-softmax", ["tokens", "untrained"]), ("untrained:mini-softmax", ["tokens"])])
-def test_random_weights_have_no_untrained_twin(mini_softmax, model, made):
-    lab = program("kiya/scan").trace(Scan(model=model), mini_softmax.config)
-    assert [*lab.calculations] == made

@@ -33,16 +33,6 @@ def test_the_share_of_key_0_is_of_the_keys_that_are_isolated():
     assert to_keys(data, (0, 8)).shape == (1, 1, 1, 2, 2)
 
 
-def test_only_queries_behind_the_last_place_count(tiny_config, tiny_params):
-    tokens, lengths = np.random.default_rng(0).integers(0, 61, (2, 12)), np.array([12, 10])
-    probe = sinkjax.Probe(attention=(0,), extra=first_share((4, 8), 8, 1).asks.extra)
-    record = sinkjax.forward(tiny_params, tokens, tiny_config, probe=probe, lengths=lengths).record
-    maps = np.asarray(record["attention"])[:, 0]  # [prompt, head, query, key]
-    for prompt, length in enumerate(lengths):
-        expected = maps[prompt, :, 9:length].mean(axis=1)
-        np.testing.assert_allclose(record["attention_from"][prompt, 0], expected, rtol=1e-5, atol=1e-7)
-
-
 def test_the_first_k_places_see_only_themselves_and_a_copy_enters_as_the_first_token_does(tiny_config):
     study = Conditions(STUDY, tiny_config, **SETTINGS)
     expected = sinkjax.edit("logits", "set", -np.inf, queries=(4, 8, 10), relation="others")
@@ -70,7 +60,3 @@ def test_equal_shares_replicate_and_unequal_ones_move():
     assert words({1: 30.0, 3: 15.0}, {1: 30.0, 3: 15.0}) == dict.fromkeys(NAMES, "confirmed")
     assert words({1: 33.0, 3: 22.0}, {1: 33.0, 3: 22.0}) == dict.fromkeys(NAMES, "confirmed")  # whatever their sum
     assert words({1: 40.0, 3: 30.0}, {1: 20.0, 3: 10.0}) == dict.fromkeys(NAMES, "moves")
-
-
-def test_without_a_sink_there_is_nothing_to_share():
-    assert words({1: 2.0, 3: 2.0}, {1: 2.0, 3: 2.0}, had=5.0) == dict.fromkeys(NAMES, "not applicable")

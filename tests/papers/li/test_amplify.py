@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS, attention_unnormed, of_outputs
+from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS
 from sinkjax.study.baseline import Unedited
 from sinkjax.study.registry import program
 from sinkjax.study.trace import Lab
@@ -54,14 +51,6 @@ def test_means_are_over_real_positions(model, batch, lab):
     assert distances.shape == (*seen.shape[1::-1], *seen.shape[2:4])
 
 
-def test_placeholders_have_the_shapes_of_what_a_model_gives(lab):
-    planned = STUDY.trace(CONFIG, lab.architecture, prompts=9)
-    for name, sweep in lab.sweeps.items():
-        for case, edit in sweep.edits.items():
-            shapes = [[np.shape(term.value) for term in one.terms] for one in (edit, planned.sweeps[name].edits[case])]
-            assert shapes[0] == shapes[1]
-
-
 @pytest.mark.parametrize("mean", MEANS)
 def test_outputs_are_pushed_away_from_each_mean(model, batch, lab, mean):
     plain, s, factors = outputs(model, batch)[:, 0, K], 5.0, {point.label: point.edit for point in lab.sweeps["factors"].points()}
@@ -88,27 +77,3 @@ def test_a_control_is_as_large_as_the_push(model, batch, lab):
     np.testing.assert_allclose(np.linalg.norm(term.value, axis=-1), expected, rtol=1e-4)
     (other,) = sweep.control(rng, case).terms
     assert not np.allclose(term.value, other.value)
-
-
-def test_means_are_those_of_the_model_that_is_edited(model, batch):
-    twin = dataclasses.replace(model, params={**model.params, "embed": 2 * model.params["embed"]})
-    lab = STUDY.trace(CONFIG, model.config, unedited=Unedited(model, batch), edited=Unedited(twin, batch))
-    found = lab.donors["outputs"][0][PROMPTS]
-    np.testing.assert_array_equal(found, of_outputs(Unedited(twin, batch))[0][PROMPTS])
-    assert not np.array_equal(found, of_outputs(Unedited(model, batch))[0][PROMPTS])
-
-
-def test_conditions_are_every_mean_position_and_factor(tiny_config):
-    lab = STUDY.trace(CONFIG, tiny_config)
-    assert {name: len(sweep.edits) for name, sweep in lab.sweeps.items()} == {
-        "factors": 5 * 2 * 5, "windows": 5 * 2 * 3, "layers": 2 * 3,
-    }  # fmt: skip
-    assert len(lab.noops) == 5
-
-
-@pytest.mark.parametrize(("about", "applies"), [({}, True), ({"norm_place": "sandwich"}, False), ({"head_norm": "rms"}, False)])
-def test_a_norm_that_undoes_a_scaling_leaves_claims_on_it_untested(about, applies):
-    architecture = SimpleNamespace(**about)
-    premise = attention_unnormed()
-    assert premise.test(SimpleNamespace(architecture=architecture))[0] == applies
-    assert premise.fits(architecture) == applies

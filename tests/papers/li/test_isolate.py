@@ -9,7 +9,6 @@ import pytest
 
 import sinkjax
 from sinkjax.papers.li._scores import later_sink_score, sink_score
-from sinkjax.papers.li.isolate import after
 from sinkjax.study.edits import hide_behind
 from sinkjax.study.measures import merged, read_measure
 from sinkjax.study.registry import program
@@ -55,15 +54,3 @@ def test_scores_are_means_of_the_attention_maps(model):
     for measure, first in zip(measures, (4, 5), strict=True):
         expected = 100 * column[..., first:].mean(axis=(1, 2, 3))
         np.testing.assert_allclose(read_measure(measure, data)[0], expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("place", "layers", "label"),
-    [
-        (after(1, 3, "the one in which it forms"), (2,), "layers after the one in which it forms"),
-        (after(0, 3), (1, 2), "layers from 1 on"),
-        (after(2, 3), (2,), "layers from 2 on"),  # the last layer, as none comes after it
-    ],
-)
-def test_the_layers_after_one(place, layers, label):
-    assert (place.layers, place.label) == (layers, label)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
-from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.papers.li import _neurons, super_neurons
 from sinkjax.papers.li._neurons import Neuron
 from sinkjax.study.baseline import Unedited
@@ -95,23 +92,6 @@ def test_cosines_are_those_of_the_definition(planted, monkeypatch):
     np.testing.assert_allclose(data["own_others"][:, 0], of_prompts[:, 1:, 3].mean(1), atol=1e-5)
 
 
-def test_the_conditions_are_each_neuron_and_the_largest_together(lab):
-    single, together, part = ([*lab.sweeps[name].edits.values()] for name in ("single", "together", "part"))
-    assert [zeroed(edit) for edit in single] == [{neuron} for neuron in CHOSEN]
-    assert [zeroed(edit) for edit in together] == [set(CHOSEN[:many]) for many in (2, 4, 5)]
-    first, later = part
-    assert zeroed(first) == zeroed(later) == set(CHOSEN)
-    assert first.terms[0].queries == (0,)
-    assert single[3].terms[0].layers == (1,)
-    assert [zeroed(edit) for edit in lab.noops] == [set()]
-
-
-def test_placeholders_give_the_same_labels(lab):
-    planned = STUDY.trace(lab.settings, lab.architecture)
-    for name, sweep in lab.sweeps.items():
-        assert [point.label for point in planned.sweeps[name].points()] == [point.label for point in sweep.points()]
-
-
 def test_controls_are_other_neurons_of_the_same_layers(lab):
     sweep, rng = lab.sweeps["together"], np.random.default_rng(0)
     case = next(case for case in sweep.edits if case["count"] == 4)
@@ -119,37 +99,3 @@ def test_controls_are_other_neurons_of_the_same_layers(lab):
         others = zeroed(sweep.control(rng, case))
         assert not others & set(CHOSEN)
         assert sorted(layer for layer, _ in others) == [0, 1, 2, 2]
-
-
-def test_too_many_neurons_are_refused(tiny_config):
-    with pytest.raises(SinkjaxError, match=r"40 neurons .* 48"):
-        STUDY.trace(STUDY.settings(neurons=40), tiny_config)
-
-
-@pytest.fixture(scope="module")
-def offset(planted):
-    """The same function of tokens with gains stored as 1 less, as Gemma's are."""
-    gains = {name: planted.params["layers"][name] - 1 for name in ("attn_norm", "mlp_norm")}
-    params = {**planted.params, "layers": {**planted.params["layers"], **gains}, "final_norm": planted.params["final_norm"] - 1}
-    config = dataclasses.replace(planted.config, norm=OffsetRMSNorm(planted.config.norm.eps))
-    return dataclasses.replace(planted, params=params, config=config)
-
-
-def test_norms_around_1_give_the_same_numbers(planted, offset):
-    tokens = np.random.default_rng(2).integers(1, planted.config.vocab_size, (2, 9)).astype(np.int32)
-    one, other = (_neurons.survey(model, Batch(tokens, np.full(2, 9), {}), [PLANTED]) for model in (planted, offset))
-    for name in one:
-        np.testing.assert_allclose(other[name], one[name], atol=1e-5, err_msg=name)
-
-
-def test_a_norm_of_the_output_counts_in_what_neurons_feed(offset):
-    config, layers = dataclasses.replace(offset.config, norm_place="sandwich"), dict(offset.params["layers"])
-    stored = np.random.default_rng(3).standard_normal((config.layers, config.width)).astype(np.float32)
-    layers |= {"mlp_out_norm": jnp.asarray(stored), "attn_out_norm": jnp.zeros_like(stored)}
-    model = dataclasses.replace(offset, params={**offset.params, "layers": layers}, config=config)
-    tokens = np.random.default_rng(4).integers(1, config.vocab_size, (2, 9)).astype(np.int32)
-    data = _neurons.survey(model, Batch(tokens, np.full(2, 9), {}), [PLANTED])
-    squares = np.square(np.asarray(layers["down"], np.float64) * (1 + stored)[:, None])
-    np.testing.assert_allclose(data["concentration"], squares.max(-1) / squares.sum(-1), rtol=1e-5)
-    np.testing.assert_array_equal(data["fed"], squares.argmax(-1))
-    np.testing.assert_allclose(data["own_share"][:, 0], data["massive_dim"] == 5)  # the planted row has one dim

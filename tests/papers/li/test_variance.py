@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,18 +11,13 @@ import xarray
 from scipy.stats import kendalltau
 
 import sinkjax
-from sinkjax.config_files.places import place
-from sinkjax.model.norms import LayerNorm, RMSNorm
-from sinkjax.model.params import init
-from sinkjax.model.rotary import LayerRopes
 from sinkjax.papers.li import variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Stored
 from sinkjax.study.registry import program
-from sinkjax.study.run import carry_out
 from sinkjax.study.work import Batch
-from tests.study.tiny import study, write_both
+from tests.study.tiny import write_both
 
 T = 16
 STUDY = program("li/variance")
@@ -64,15 +57,6 @@ def parts(name: str, read: Stored) -> Parts:
     return found
 
 
-def test_even_attention_follows_the_averaging_law_and_position_0_is_no_average(model):
-    data = measure(model, random_tokens(model, 400))
-    heads = variance.relative(data, "deviation")
-    np.testing.assert_allclose(heads[:, :, 0].mean(1), 1)
-    np.testing.assert_allclose(heads[1].mean(0) * np.arange(1, T + 1), 1, atol=0.35)
-    np.testing.assert_allclose(data["squared_weights"].values[1], np.tile(1 / np.arange(1, T + 1), (4, 1)), rtol=1e-5)
-    assert variance.exponents(heads[1]).mean() == pytest.approx(-1, abs=0.1)
-
-
 def test_deviations_are_those_of_the_whole_model(model):
     batch = random_tokens(model, 40)  # more than one block
     probe = sinkjax.Probe(capture=(sinkjax.Capture("head_out", layers=(0,)), sinkjax.Capture("attn_out", layers=(0,))))
@@ -85,37 +69,6 @@ def test_deviations_are_those_of_the_whole_model(model):
         data["after"][0].mean("prompt"), np.var(record["attn_out"][:, 0], axis=0, ddof=1).mean(-1), rtol=1e-4
     )
     np.testing.assert_allclose(data["row_norm"], np.linalg.norm(model.params["layers"]["o"][0], axis=-1), rtol=1e-6)
-
-
-def test_a_model_that_states_something_of_each_layer_is_cut_too(model):
-    config, L = model.config, model.config.layers
-    by_layer = dataclasses.replace(
-        config, position=LayerRopes((config.position,), (0,) * L), score_scale=(config.scale,) * L, windows=(T,) + (1,) * (L - 1)
-    )
-    tokens = random_tokens(model, 3)
-    found = measure(dataclasses.replace(model, config=by_layer), tokens)
-    np.testing.assert_allclose(found["deviation"], measure(model, tokens)["deviation"], rtol=1e-6)
-
-
-def test_an_excess_of_position_0_alone_is_no_decay():
-    flat = np.ones((5, T))
-    flat[:, 0] = 10
-    np.testing.assert_allclose(variance.exponents(flat), 0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("place", "norm"), [("sandwich", RMSNorm(1e-5)), ("sandwich", LayerNorm(1e-5)), ("output", RMSNorm(1e-5))]
-)
-def test_w_o_is_read_before_a_norm_of_its_output(model, place, norm):
-    normed, plain = (
-        dataclasses.replace(model, config=config, params=init(config, 0))
-        for config in (
-            dataclasses.replace(model.config, norm_place=place, norm=norm),
-            dataclasses.replace(model.config, norm=norm if place == "sandwich" else None),
-        )
-    )
-    tokens = random_tokens(model, 3)
-    np.testing.assert_allclose(measure(normed, tokens)["after"], measure(plain, tokens)["after"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])
@@ -132,30 +85,3 @@ def test_tau_is_that_of_scipy():
     std, rows = rng.random((2, 3, 10)), rng.integers(0, 5, (4, 3, 10)).astype(float)  # with ties
     expected = [[np.mean([kendalltau(s, r).statistic for s, r in zip(one, row, strict=True)]) for one in std] for row in rows]
     np.testing.assert_allclose(variance.taus(std, rows), expected, atol=1e-7)
-
-
-@pytest.mark.parametrize(("turned", "tau"), [(False, 1), (True, -1)])
-def test_controls_pair_dims_at_random(turned, tau):
-    found = parts("structure", decaying(-1.0, turned))
-    np.testing.assert_allclose(found.contrast, tau)
-    assert found.controls.shape == (20, 20)
-    assert np.abs(found.controls).max() < 0.7
-
-
-def test_heads_that_share_a_key_value_head_are_permuted_together():
-    read = decaying(-1.0)
-    data = read["variance"]
-    dims = np.arange(12.0)
-    data["row_norm"].values[:] = [dims, 100 + dims, dims, 100 + dims]
-    _, random = variance.rows_of_o(read, data)
-    np.testing.assert_array_equal(random[:, 1::2], 100 + random[:, ::2])
-    np.testing.assert_array_equal(np.sort(random[:, 0]), np.tile(dims, (20, 1)))
-    assert any((one[0] != one[2]).any() for one in random)  # each group by itself
-
-
-def test_the_study_runs_and_is_judged(tmp_path: Path):
-    write_both(tmp_path)
-    section = carry_out(study("li/variance", tmp_path, prompts=12, length=8, permutations=20), place(tmp_path / "out"))
-    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "claim"}
-    assert set(words) == {"first", "decays", "after", "structure"}
-    assert words["first"] == "replicates"  # an average of random values varies less, in any model

@@ -7,11 +7,7 @@ import re
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.config_files import documents
 from sinkjax.study import training
-from sinkjax.study.choice import choose, claim
-from sinkjax.study.registry import documented
-from tests.papers.pretrain.logs import curve, log
 
 TINY = "{layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2"
 STUDY = f"""
@@ -64,33 +60,3 @@ def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypa
     assert "other row" in (half / "report.html").read_text()
     assert cli.main(["run", str(file), "--seeds", "3", "--out", str(half)]) == 2
     assert "seeds was 2, now 3" in capsys.readouterr().err
-
-
-def test_a_page_can_be_made_while_a_row_goes_on(file, tmp_path, capsys):
-    chosen = choose(str(file))
-    claim(tmp_path, chosen)
-    log(tmp_path / "plain", curve(0, [5.0, 4.0, 3.0])[:2])
-    assert cli.main(["report", str(tmp_path)]) == 0
-    assert re.search("Plain row: seed 0 .*step 50", capsys.readouterr().out)
-    assert (tmp_path / "figures" / "learning.png").is_file()
-
-
-def test_rows_and_sizes_that_do_not_exist_are_refused(file, capsys):
-    for option, message in ((["--only", "plan"], "did you mean 'plain'"), (["--size", "60"], "--size must be")):
-        assert cli.main(["run", str(file), *option]) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_a_plan_has_the_rows_that_are_wanted(file, capsys):
-    assert cli.main(["plan", str(file), "--only", "other", "--steps", "7"]) == 0
-    shown = capsys.readouterr().out
-    assert ": other" in shown
-    assert "plain" not in shown
-    assert "at most 7 of 2" in shown  # sequences
-    assert "weights and optimiser" in " ".join(shown.split())
-
-
-def test_a_shipped_study_is_found_by_its_name():
-    assert choose("pretrain/gu-weight-decay").config.size == "mini"
-    rows = documents.parse(documented()["pretrain/gu-weight-decay"], "")["trainings"]
-    assert rows["decay-5"]["row"]["changes"] == {"weight_decay": 5}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._table import table
@@ -40,44 +39,6 @@ def test_times_multiply_the_numbers_of_the_size_and_a_window_is_part_of_the_cont
     assert (found.steps, found.window) == (round(101 / 2), SIZES["mini"].fields["context"] // 8)
 
 
-def test_a_width_of_heads_is_multiplied_where_it_is_stated_and_follows_from_the_model_s_elsewhere():
-    heads = training({"heads": 8}, {"head_dim": 0.25}, size="340k")
-    assert (heads.head_dim, SIZES["340k"].fields["head_dim"]) == (16, 64)
-    assert training({"heads": 8}, {"head_dim": 0.25}).head_dim is None
-
-
-def test_another_task_has_its_own_fields():
-    assert training({"triggers": 5}, size="backcopy").triggers == 5
-    with pytest.raises(SinkjaxError, match="row a: unknown key 'triggers'"):
-        training({"triggers": 5})
-
-
-@pytest.mark.parametrize(
-    ("changes", "times", "message"),
-    [
-        ({"weight_decay": "much"}, {}, "row a: weight_decay .*number"),
-        ({"learning_rates": [1, 2]}, {}, "one learning rate, not 2"),
-        ({}, {"bos": 2}, "times bos needs a number"),
-        ({}, {"nothing": 2}, "times nothing needs a number"),
-        ({"unique": 2}, {}, "unique must be at most 1"),
-    ],
-)
-def test_a_row_that_is_no_training_is_refused_by_its_name(changes, times, message):
-    with pytest.raises(SinkjaxError, match=message):
-        training(changes, times)
-
-
-def test_what_does_not_fit_is_refused_by_name():
-    with pytest.raises(SinkjaxError, match="size must be 'mini' or"):
-        Pretraining(size="huge")
-    with pytest.raises(SinkjaxError, match="steps must be at least 1"):
-        Pretraining(steps=0)
-    with pytest.raises(SinkjaxError, match=r"sizes.*huge"):
-        rows(a={"sizes": ["huge"]})
-    with pytest.raises(SinkjaxError, match="unknown training 'b'"):
-        trainings(rows(a={}), Pretraining(only=("b",)))
-
-
 CLAIM = {"contrast": {"versus": {"measure": "sink_1", "training": "a"}}}
 
 
@@ -105,16 +66,3 @@ CLAIM = {"contrast": {"versus": {"measure": "sink_1", "training": "a"}}}
 def test_a_table_that_does_not_fit_is_refused_by_the_name_in_it(changed, named):
     with pytest.raises(SinkjaxError, match=named):
         trainings(study(**{"trainings": {"a": {"row": {}}}, **changed}), Pretraining())
-
-
-def test_a_document_without_the_name_of_its_study_is_refused():
-    with pytest.raises(SinkjaxError, match="lacks the key 'study'"):
-        table({"trainings": {}}, "mine.yaml")
-
-
-def test_a_size_may_lack_a_row_and_a_choice_of_rows_is_no_other_study():
-    value = rows(a={"sizes": ["60m"]}, b={}, c={"changes": {"bos": "none"}})
-    cls = value.settings
-    assert [(found.name, found.wanted) for found in trainings(value, cls(only=("c",)))] == [("b", False), ("c", True)]
-    assert documents.differences(cls(only=("b",)), cls()) == []
-    assert documents.differences(cls(seeds=2), cls()) == ["seeds was 2, now 1"]

@@ -14,9 +14,7 @@ import pytest
 from sinkjax.config_files import documents
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import training
-from sinkjax.study import suite
 from sinkjax.study.choice import choose
-from sinkjax.study.config import All, AllTrained
 from sinkjax.study.registry import documented, find, program
 from sinkjax.study.trained import specs
 from sinkjax.tasks import registry
@@ -61,11 +59,6 @@ def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
         assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
     titles = [one.label for one in program(name).trace(config(name), None).trainings.values()]
     assert len({*titles}) == len(titles)
-
-
-def test_no_suite_runs_them():
-    for config_of_suite in (All(), AllTrained()):
-        assert not any(name.startswith("pretrain") for name in suite.names(config_of_suite))
 
 
 @pytest.mark.parametrize("name", STUDIES)

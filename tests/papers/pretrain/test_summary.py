@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from sinkjax import SinkjaxError
 from sinkjax.config_files import documents
 from sinkjax.papers.pretrain import _outcomes as outcomes
 from sinkjax.papers.pretrain._outcomes import MEASURES
@@ -16,9 +14,8 @@ from sinkjax.papers.pretrain._table import table as read_table
 from sinkjax.papers.pretrain._task import GOING, of_log, so_far
 from sinkjax.study.assemble import assemble
 from sinkjax.study.measures import read_measure
-from sinkjax.study.training import seconds_left
 from sinkjax.train.config import ALL_STEPS, DIVERGED
-from sinkjax.train.log import LOG, SUMMARY
+from sinkjax.train.log import LOG
 from tests.papers.pretrain.logs import curve, line, log
 
 STUDY = """
@@ -77,46 +74,6 @@ def test_a_training_that_goes_on_is_read_up_to_where_it_is(tmp_path):
     assert np.isnan(read("valid_loss", data)).all()  # no run that goes on is in a mean
 
 
-def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
-    folder = log(tmp_path / "killed", curve(0, [5.0, 4.0, 3.0]))
-    text = (folder / LOG).read_text()
-    (folder / LOG).write_text(text[:-10])
-    assert so_far(folder).sizes["point"] == 2
-    folder = log(tmp_path / "at once", [line(0, 0, 5.0, 0.0), line(1, 0, 5.0, 0.0)])
-    (folder / LOG).write_text((folder / LOG).read_text()[:-10])  # before the second run had a line
-    assert so_far(folder)["outcome"].values.tolist() == [GOING, GOING]
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"milliseconds_per_step_of_a_run": "slow"}', "[" * 20_000])
-def test_a_damaged_summary_is_named(tmp_path, content):
-    folder = log(tmp_path / "a", curve(0, [5.0, 4.0]))
-    (folder / SUMMARY).write_text(content)
-    with pytest.raises(SinkjaxError, match=r"summary\.json is damaged.*delete it"):
-        of_log(folder)
-    spec = SimpleNamespace(name="a")
-    with pytest.raises(SinkjaxError, match=r"summary\.json is damaged.*delete it"):
-        seconds_left([spec], tmp_path)
-
-
-@pytest.mark.parametrize(("number", "content"), [(1, "[]"), (1, '{"runs": []}'), (2, '{"run": 0, "step": 0}'), (2, "7")])
-def test_a_damaged_log_is_named_by_its_line(tmp_path, number, content):
-    folder = log(tmp_path / "a", curve(0, [5.0, 4.0]))
-    lines = (folder / LOG).read_text().splitlines()
-    lines[number - 1] = content
-    (folder / LOG).write_text("\n".join([*lines, ""]))
-    with pytest.raises(SinkjaxError, match=rf"line {number} of .*{LOG} (lacks|is not a JSON mapping)"):
-        of_log(folder)
-
-
-def test_runs_of_before_a_measurement_leave_it_out_for_all(tmp_path):
-    """Seeds of one row may have been trained by two versions."""
-    lines = [{**entry, "kurtosis": [1.0, 2.0]} for entry in curve(0, [3.0, 2.0])] + curve(1, [3.0, 2.0])
-    data = of_log(log(tmp_path / "both", lines))
-    assert "kurtosis" not in data
-    assert data["loss"].values.tolist() == [[3.0, 2.0], [3.0, 2.0]]
-    assert of_log(log(tmp_path / "one", lines[:2]))["kurtosis"].dims == ("run", "point", "layer")
-
-
 def test_means_are_over_the_seeds_that_finished(stores):
     found = table(stores)
     assert found["row a", "valid loss (nats)"].mean == pytest.approx(3.1)
@@ -129,11 +86,6 @@ def test_means_are_over_the_seeds_that_finished(stores):
     assert re.search("Row b: seed 1 .*step 30", " ".join(section(stores).findings))
 
 
-def test_a_difference_is_from_the_first_row_between_the_same_seeds(stores):
-    (found,) = [row for row in section(stores).rows if (row.condition, row.measure) == ("row b", "valid loss (nats)")]
-    assert (found.effect.mean, found.effect.n) == (pytest.approx(2.8 - 3.0), 1)
-
-
 def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
     lines = curve(0, [5.0, 4.0], 0.8)
     weights, shares = (of_log(log(tmp_path / name, lines, normaliser=name)) for name in ("sigmoid-sum", "sigmoid"))
@@ -144,15 +96,6 @@ def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
     assert [read("sink_bias", data).tolist() for data in (weights, shares)] == [[pytest.approx(2)], [pytest.approx(1)]]
 
 
-def test_every_measure_has_a_number_for_a_finished_run_and_none_in_a_log_of_before_it(stores):
-    assert len(MEASURES) == 21
-    for measure in MEASURES:
-        expected = np.isnan if measure in ("spike", "kurtosis") else np.isfinite  # which these logs do not have
-        assert expected(read(measure, stores["a"])).all(), measure
-    old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
-    assert table(old)["row a", "norm of token 1's value over others', smallest over layers"].note == "-"
-
-
 def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
     steps = outcomes.steps_to(stores["b"], stores["a"])
     assert steps[0] == 50  # 3.0 at the second of three evaluations
@@ -161,18 +104,6 @@ def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
     assert outcomes.steps_to(slow, stores["a"]).tolist() == [np.inf, np.inf]
     fast = stores["a"].assign(loss=stores["a"]["loss"] - 0.5)
     assert outcomes.steps_to(fast, stores["a"])[0] == pytest.approx(75)  # 3.5 at 50, 2.5 at 100; its goal is 3.0
-
-
-def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
-    claim = "claims: {steps: {statement: s, described: {steps_to_loss: a}}}"
-
-    def shown(*less):
-        losses = stores["a"]["loss"] + np.array(less)[:, None]
-        return table({**stores, "d": stores["a"].assign(loss=losses)}, claim)["d", "steps to the last loss of a"]
-
-    assert shown(-0.5, -0.5).n == 2
-    assert shown(-0.5, 1.0).note == "75 in 1 of 2, else never"
-    assert shown(1.0, 1.0).note == "never"
 
 
 @pytest.fixture
@@ -199,21 +130,6 @@ def test_a_claim_is_judged_by_the_difference_of_its_rows_seed_by_seed(eight):
     rough = eight | {"d": eight["d"].assign(loss=eight["d"]["loss"] + 0.01 * (np.arange(8) % 3)[:, None])}
     found = judged(rough, "d", "a", "valid_loss")
     assert (found.word, found.judgement.S) == ("confirmed", None)  # a loss has no whole
-
-
-def test_what_a_training_has_more_than_another_may_be_less(eight):
-    assert judged(eight, "a", "d", whole="d").judgement.S.mean == pytest.approx(1.0)
-    less = judged(eight, "d", "a", whole="a")  # below every value of the measure
-    assert less.word == "not applicable"
-    assert less.judgement.W.mean < 0
-
-
-def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
-    few = judged(eight, "a", "b")
-    assert few.word == "not applicable"
-    assert re.search("7 seeds of a and b .* 8", few.judgement.reason)
-    absent = judged(eight, "a", "c")
-    assert (absent.word, absent.judgement.reason) == ("not applicable", "c was not trained")
 
 
 def test_a_section_is_made_of_whatever_is_there(stores):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 
 import jax
 import numpy as np
@@ -97,59 +96,6 @@ def test_masses_and_losses_are_those_of_a_loop(name, normaliser):
     first = trigger.specials
     uneven = [np.abs(weights[b, :, :, j[b], first : j[b] + 1] - 1 / (j[b] + 1 - first)).max(-1) for b in range(30)]
     np.testing.assert_allclose(found["uneven"], np.mean(uneven, axis=0), rtol=1e-4)
-
-
-def test_a_gate_is_read_where_a_row_has_nothing_to_write_and_where_it_has():
-    params, architecture, trigger = random(dataclasses.replace(SMALL, layers=1, gate=True))
-    x, _, j = data = measure.held_out(trigger, 20, seed=3)
-    found = measure.on_sequences(params, architecture, data, trigger)["gate"]
-    logits = np.asarray(x, np.float64) @ np.asarray(params["layers"]["head_gate"][0], np.float64)
-    gates = 1 / (1 + np.exp(-logits))
-    own = np.array([gates[b, i] for b, i in enumerate(j)]).mean(axis=0)
-    others = np.array([gates[b, i] for b in range(20) for i in range(1, 8) if i != j[b]]).mean(axis=0)
-    np.testing.assert_allclose(found[:, 0], [own, others], rtol=1e-5)
-
-
-def test_blocks_of_sequences_change_nothing(monkeypatch):
-    params, architecture, trigger = random(SMALL)
-    data = measure.held_out(trigger, 25, seed=0)
-    whole = measure.on_sequences(params, architecture, data, trigger)
-    monkeypatch.setattr(measure, "BLOCK", 10)  # 10, 10 and 5
-    parts = measure.on_sequences(params, architecture, data, trigger)
-    for name in ("largest_error", "null_loss", "uneven"):
-        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-5)
-    # a sequence has as many rows of each kind as any other, so means of blocks are means of sequences
-    np.testing.assert_allclose(parts["weight"], whole["weight"], rtol=1e-4)
-    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
-
-
-def test_maps_are_mean_and_spread_over_sequences():
-    params, architecture, trigger = random(SMALL)
-    x = measure.held_out(trigger, 20, 0, 5)[0]
-    found = measure.on_maps(params, architecture, x)
-    maps = np.asarray(sinkjax.forward(params, x, architecture, probe=Probe(attention=(0, 1))).record["attention"])
-    np.testing.assert_allclose(found["map_mean"], maps.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(found["map_std"], maps.std(axis=0), atol=1e-6)
-    np.testing.assert_allclose(found["map_example"], maps[0], atol=1e-6)
-
-
-def test_held_out_sequences_are_those_of_seed_and_position():
-    draw = partial(measure.held_out, Trigger(), 50)
-    assert (np.asarray(draw(0, 7)[2]) == 7).all()
-    assert len(set(np.asarray(draw(0)[2]).tolist())) > 5
-    np.testing.assert_array_equal(draw(3)[0], draw(3)[0])
-    assert not np.array_equal(draw(3)[0], draw(4)[0])
-    assert not np.array_equal(draw(3)[0][:, :2], draw(3, 7)[0][:, :2])
-
-
-def test_edits_act_on_bos_and_controls_on_the_other_tokens():
-    trigger = Trigger(length=8, width=6)
-    chosen = measure.edits(trigger, 5, (3,))
-    labels = [edit.label for edit in chosen]
-    assert {"key 6 masked", "value 6 removed"} < set(labels)
-    assert len(set(labels)) == len(labels) == 6 + 1 + 2 * 6
-    assert "key 5 masked" not in labels  # the trigger's own
-    assert "key 0 masked" not in labels
 
 
 def test_a_target_moves_with_its_token():

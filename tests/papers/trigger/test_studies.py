@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.model.heads import HeadGate
 from sinkjax.papers.trigger import _outcomes as outcomes
 from sinkjax.papers.trigger import assumptions, heads
 from sinkjax.papers.trigger._outcomes import OTHERS
@@ -13,13 +12,11 @@ from sinkjax.study.assemble import assemble
 from sinkjax.study.choice import choose
 from sinkjax.study.registry import find
 from sinkjax.study.trained import specs
-from sinkjax.tasks.trigger.task import model
 from tests.papers.trigger.conftest import config_of, judged, seeds, spread
 
 LABELS = [name for group in assumptions.GROUPS.values() for name in group]
 SMALL = {"map_sequences": 200}
 SHARE, WEIGHT = (f"heads whose {kind} on BOS in other rows is at least 0.5 (%)" for kind in ("share", "weight"))
-SOLVING = "runs that solve the task (%)"
 
 
 def like(data, layers: int, heads: int):
@@ -44,37 +41,10 @@ def table(study: str, config, stores) -> dict:
     return {(row.condition, row.measure): row.value for row in section.rows}
 
 
-def test_each_assumption_changes_one_thing_of_the_papers_model():
-    found = trainings("assumptions")
-    assert set(found) == set(LABELS)
-    plain = {"bos": "flag", "second_anchor": False, "zero_token": False, "gate": False, "normalisers": ("softmax",)}
-    changed = {
-        name: {field: getattr(training, field) for field, value in plain.items() if getattr(training, field) != value}
-        for name, training in found.items()
-    }
-    assert changed["paper"] == {}
-    assert changed["gate"] == {"gate": True}
-    assert changed["sink-logit-no-bos"] == {"normalisers": ("sink-logit",), "bos": "none"}
-    assert all(len(fields) == 1 + name.endswith("-no-bos") for name, fields in changed.items() if name not in ("paper", "no-bos"))
-    assert model(found["gate"]).gate == HeadGate()
-    assert not any(model(training).residual for training in found.values())
-    assert {(training.seeds, training.steps) for training in found.values()} == {(8, 10_000)}
-
-
 @pytest.fixture
 def assumed(one_layer):
     """Stores in which all normalisers of the last group are ReLU and all else is softmax."""
     return {name: seeds(one_layer.stores["relu" if name in assumptions.NORMALISERS else "softmax"]) for name in LABELS}
-
-
-def test_the_table_says_who_sinks_and_who_solves(assumed):
-    assumed["no-bos"]["loss"][...] = 0.5 * assumed["no-bos"]["null_loss"]
-    set_mass(assumed["no-bos"], 0.2)
-    set_mass(assumed["sigmoid"], 0.01, share=0.9)
-    found = table("assumptions", config_of("assumptions", **SMALL), assumed)
-    shown = ("softmax, as in the paper", "no BOS", "sigmoid", "ReLU")
-    assert [found[label, SOLVING].mean for label in shown] == [100, 0, 100, 100]
-    assert [found[label, WEIGHT].mean for label in shown] == [100, 0, 0, 0]
 
 
 def test_words_on_assumptions_follow_the_numbers(assumed):
@@ -99,18 +69,6 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
     assert words()["softmax"] == "not applicable"  # seven runs that solve the task are too few
 
 
-def test_an_escape_is_varied_one_thing_at_a_time():
-    found = trainings("escapes")
-    assert len(found) == 35
-    assert found["gate-start-4"].escape == 4
-    assert found["off-by-one-rate-1e-4"].learning_rates == (1e-4,)
-    assert {training.gate for name, training in found.items() if name.startswith("gate")} == {True}
-    charged = [training for name, training in found.items() if "penalty" in name]
-    assert sorted({training.penalty for training in charged}) == [0, 1e-5, 1e-4, 1e-3]
-    assert {training.steps for training in charged} == {3000}
-    assert {training.steps for training in found.values() if training not in charged} == {10_000}
-
-
 def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
     stores = {name: seeds(one_layer.stores["softmax"]) for name in trainings("escapes")}
     set_mass(stores["off-by-one-penalty-1e-4"], 0.1)
@@ -129,16 +87,6 @@ def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
     share = "weight of other rows that goes to the escape"
     assert found["gated heads: escape starts at 4", share].mean == pytest.approx(0.75)
     assert found["softmax off by one: BOS costs 1e-4", share].mean == pytest.approx(0.9, abs=0.01)
-
-
-def test_a_size_is_layers_and_heads_of_a_residual_model():
-    found = trainings("heads")
-    assert list(found) == ["softmax-2x2", "relu-2x2", "softmax-4x4", "relu-4x4"]
-    assert {(training.layers, training.heads) for training in found.values()} == set(heads.SIZES.values())
-    for training in found.values():
-        assert training.with_residual
-        assert training.learning_rates == (1e-4,)
-    assert found["relu-4x4"].normalisers == ("relu-index",)
 
 
 @pytest.fixture
@@ -173,29 +121,6 @@ def test_sinking_heads_are_counted_for_each_seed(headed):
     }
 
 
-def test_what_has_run_is_shown_while_the_rest_is_still_to_run(headed):
-    some = {name: data for name, data in headed.items() if name.endswith("2x2")}
-    section = assemble(find("trigger/heads").trace(CONFIG, None), some)
-    words = {verdict.name: verdict.word for verdict in section.verdicts}
-    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("replicates", "not applicable")
-    drawn = {drawing.name for drawing in section.drawings}
-    assert {"heads-softmax-2x2", "sinking-heads"} <= drawn
-    assert "heads-softmax-4x4" not in drawn
-    one = assemble(find("trigger/heads").trace(CONFIG, None), {"relu-4x4": headed["relu-4x4"]})
-    assert {drawing.name for drawing in one.drawings} == {"heads-relu-4x4", "bos-by-head", "learning", "interventions"}
-
-
-def test_a_model_without_sinks_differs_and_an_unsolved_run_counts_nowhere(headed):
-    set_mass(headed["softmax-2x2"], 0.1)
-    set_mass(headed["relu-2x2"], 1.0)
-    set_mass(headed["softmax-4x4"], 0.3)
-    set_mass(headed["relu-4x4"], 0.0)
-    words = judged("heads", CONFIG, headed)
-    assert (words["strongest-2x2"], words["strongest-4x4"]) == ("opposite", "replicates")
-    headed["softmax-4x4"]["loss"].loc[{"run": 0}] = 1.0
-    assert judged("heads", CONFIG, headed)["strongest-4x4"] == "not applicable"
-
-
 def test_a_weight_in_whole_rows_does_not_change_with_its_scale_and_is_none_without_a_row(headed):
     data = headed["relu-2x2"]
     set_mass(data, 9.0)
@@ -205,22 +130,3 @@ def test_a_weight_in_whole_rows_does_not_change_with_its_scale_and_is_none_witho
     assert before.min() > 0.4
     data["weight"] *= 0
     assert (outcomes.by_head(data, "part") == 0).all()
-
-
-def test_each_size_changes_one_thing():
-    found = trainings("sizes")
-    assert len(found) == 2 * (1 + 3 + 2 + 2 + 2 + 2)
-    base = found["softmax-base"]
-    assert (base.layers, base.heads, base.with_residual, base.scaled, base.bos) == (1, 1, False, False, "flag")
-    assert found["softmax-1-layers"].with_residual
-    assert trainings("sizes", deep_rate=2e-4)["relu-4-layers"].learning_rates == (2e-4,)
-    assert (found["relu-width-32"].width, found["relu-width-32"].length) == (32, 16)
-    assert found["softmax-length-8"].length == 8
-    assert model(found["softmax-scaled"]).score_scale is None
-    assert found["relu-no-bos"].bos == "none"
-
-
-def test_sizes_report_every_model(one_layer):
-    stores = {name: one_layer.stores[name.partition("-")[0]].copy(deep=True) for name in trainings("sizes")}
-    found = table("sizes", config_of("sizes", **SMALL), stores)
-    assert found["softmax: n = 8", "weight on BOS in other rows"].mean == pytest.approx(1, abs=0.01)
