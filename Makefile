@@ -107,7 +107,7 @@ coverage: $(DONE)/test $(DONE)/model  ## line coverage of sinkjax/ by make test 
 mesh: $(DONE)/test  ## tests that need several devices: eight of one CPU
 	JAX_NUM_CPU_DEVICES=8 $(call xla,$(BIN),1) $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
 
-sizes: $(DONE)/test  ## lines of code by folder and study; sentences that read as translated
+sizes: $(DONE)/test  ## lines of code and statements by folder; lines by study
 	@$(BIN)/python scripts/sizes.py
 
 check: lint types $(DONE)/test $(DONE)/model  ## format, lint, types, wheel, notebooks, pages, mutated files, rows

@@ -1,4 +1,4 @@
-"""Count lines of code (without blanks, comments, docstrings and imports), modules and sentences that read as translated.
+"""Count lines of code and statements of the syntax tree (without blanks, comments, docstrings and imports), and modules.
 
 python scripts/sizes.py
 """
@@ -20,13 +20,24 @@ PACKAGE = ROOT / "sinkjax"
 OTHER = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
 
 
+def left_out_node(node: ast.AST) -> bool:
+    """Whether a node is a docstring or an import."""
+    text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return text or isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def statements(path: Path) -> int:
+    """How many statements a Python file has: several of them on one line count as several."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return sum(isinstance(node, ast.stmt) and not left_out_node(node) for node in nodes)
+
+
 def code_lines(path: Path) -> int:
     """How many lines of a Python file hold code."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     left_out: set[int] = set()
     for node in ast.walk(tree):
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        if text or isinstance(node, ast.Import | ast.ImportFrom):
+        if left_out_node(node):
             assert isinstance(node, ast.stmt)
             left_out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     with path.open("rb") as file:
@@ -56,11 +67,14 @@ def modules() -> str:
 
 
 def main() -> None:
-    """Print the sizes of the package, its folders and each study."""
-    sizes = {path: code_lines(path) for path in sorted(PACKAGE.rglob("*.py"))}
+    """Print the sizes of the package, its folders, the tests, the scripts and each study."""
+    others = [ROOT / "tests", ROOT / "scripts"]
+    sizes = {path: code_lines(path) for folder in (PACKAGE, *others) for path in sorted(folder.rglob("*.py"))}
     folders = [PACKAGE, *sorted(path for path in PACKAGE.iterdir() if path.is_dir() and any(path.rglob("*.py")))]
-    for folder in folders:
-        print(f"{sum(size for path, size in sizes.items() if path.is_relative_to(folder)):7,}  {folder.relative_to(ROOT)}")
+    print("  lines  statements")
+    for folder in (*folders, *others):
+        within = [path for path in sizes if path.is_relative_to(folder)]
+        print(f"{sum(map(sizes.__getitem__, within)):7,}  {sum(map(statements, within)):10,}  {folder.relative_to(ROOT)}")
     print(f"\n{modules()}")
     print("\nStudies")
     for path, size in sizes.items():

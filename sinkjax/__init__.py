@@ -10,6 +10,8 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.version import __version__ as __version__
+
 if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of them the table of lazy imports
     from sinkjax import plot as plot
     from sinkjax.analysis import intervals as intervals
@@ -72,8 +74,6 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.transformer.scored_caches import H2O as H2O
     from sinkjax.transformer.scored_caches import KeyNorm as KeyNorm
     from sinkjax.transformer.scored_caches import SnapKV as SnapKV
-
-__version__ = "0.4.0"
 
 _SUBMODULES = {"intervals": "sinkjax.analysis.intervals", "metrics": "sinkjax.analysis.metrics", "plot": "sinkjax.plot"}
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # Control characters, line separators, surrogates and non-characters: terminals act on some, and XML allows only a few.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
@@ -13,6 +15,7 @@ SPACING = "\t\n\r\x85\u2028\u2029"
 LONGEST = 200  # maximum characters of a quoted name
 SENTENCE = 8000  # maximum characters of an error
 COMPARED = 20_000  # maximum names searched for the nearest match
+SHOWN, BEFORE = 60, 20  # characters of a differing value in an error, and those before its first difference
 MANY = 60  # above this many names, an error lists only the nearest
 
 
@@ -80,3 +83,15 @@ def refuse_control(what: str, text: str, but: str = "", hint: bool = False) -> N
         way = f"; text.replace({found.group()!r}, ' ') takes it out" if hint else ""
         way += f", and in a file: tr '\\{ord(found.group()):o}' ' '" if hint and found.group().isascii() else ""
         raise SinkjaxError(f"{what} holds {kind} {found.group()!r} at position {found.start()}{way}")
+
+
+def differences(have: Any, want: Any, name: str = "") -> list[str]:
+    """List the differences between two JSON values, by dotted name; long values from shortly before their first difference."""
+    if isinstance(have, dict) and isinstance(want, dict):
+        keys = sorted(have.keys() | want.keys())
+        return [entry for key in keys for entry in differences(have.get(key), want.get(key), f"{name}.{key}".lstrip("."))]
+    texts = [json.dumps(have), json.dumps(want)]
+    differ = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), 0)
+    first = max(0, differ - BEFORE) if max(map(len, texts)) > SHOWN else 0
+    was, now = ("..." * (first > 0) + text[first : first + SHOWN] + "..." * (len(text) > first + SHOWN) for text in texts)
+    return [] if have == want else [f"{name} was {was}, now {now}"]

@@ -17,9 +17,8 @@ from sinkjax.config_files.files import own_folder, read_text, user_path, user_pl
 from sinkjax.config_files.places import url_protocol
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import set_residual
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import SinkjaxError, differences, short
 from sinkjax.model.fingerprint import ModelIdentity, digest
-from sinkjax.sweeps.header import differences
 
 VERSION = "sinkjax-card/4"
 NAMES = CARD, SINKS, CLAMP, PREFIX = ("card.json", "sink_tokens.json", "clamp.json", "prefix.safetensors")

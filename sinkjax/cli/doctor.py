@@ -13,13 +13,13 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
-from sinkjax import __version__
 from sinkjax.cli.options import read
 from sinkjax.data import corpora
 from sinkjax.report.terminal import in_words, show
 from sinkjax.runtime import extras
 from sinkjax.runtime.backend import CACHE_VARIABLE, host_memory
 from sinkjax.runtime.resources import cache_folder
+from sinkjax.version import __version__
 
 COMPUTING = ("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib")
 MODELS = ("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sinkjax import __version__
 from sinkjax.cli.card import card
 from sinkjax.cli.common import Verb
 from sinkjax.cli.doctor import doctor
@@ -25,6 +24,7 @@ from sinkjax.cli.train import train
 from sinkjax.cli.verify import verify
 from sinkjax.errors import one_of
 from sinkjax.runtime.folding import folded
+from sinkjax.version import __version__
 
 VERBS: dict[str, Verb] = {
     verb.__name__: verb

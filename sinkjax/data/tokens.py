@@ -26,7 +26,6 @@ from typing import Any, Literal
 import filelock
 import numpy as np
 
-from sinkjax import __version__
 from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_json, write_folder_tokenizer
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents as config_documents
@@ -35,6 +34,7 @@ from sinkjax.config_files.files import cannot_write, write
 from sinkjax.data import sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.version import __version__
 
 FORMAT = 1  # version of the folder
 CARD, IDS, CHECKED = "corpus.json", "tokens.bin", "tokens.checked.json"

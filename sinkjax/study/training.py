@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax import __version__
 from sinkjax.config_files import documents
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
@@ -21,6 +20,7 @@ from sinkjax.study.work import TrainingSpec
 from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, SUMMARY, read, step_cost
 from sinkjax.train.runs import table
+from sinkjax.version import __version__
 
 if TYPE_CHECKING:
     import xarray

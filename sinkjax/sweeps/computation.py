@@ -13,7 +13,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax import __version__
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.places import Place, reached
 from sinkjax.edits.term import Edits
@@ -32,6 +31,7 @@ from sinkjax.sweeps.shared import baseline, each
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.version import __version__
 
 if TYPE_CHECKING:
     import xarray

@@ -24,7 +24,6 @@ MACHINES = ".hardware"  # one file per machine that wrote to a store, except its
 # Attributes: the identity that a resuming run must share, the schedule of calls, and the machine that made the store.
 IDENTITY, SCHEDULE, HARDWARE = "sweep", "schedule", "hardware"
 COORDINATES = "coordinates"  # lists the variables that xarray reads as coordinates, by the CF conventions
-SHOWN, BEFORE = 60, 20  # characters of a differing value in a message, and those before its first difference
 CHUNK_BYTES = 1 << 20  # maximum in a chunk of the largest variable, unless a single edit has more
 
 Json = Mapping[str, Any]
@@ -151,15 +150,3 @@ def unsealed(content: bytes) -> bytes:
 def key_of(identity: Json) -> str:
     """Return the key of a computation, which prefixes its objects' names."""
     return digest(json.dumps(identity, sort_keys=True))
-
-
-def differences(have: Any, want: Any, name: str = "") -> list[str]:
-    """List the differences between two JSON values, by dotted name; long values from shortly before their first difference."""
-    if isinstance(have, dict) and isinstance(want, dict):
-        keys = sorted(have.keys() | want.keys())
-        return [entry for key in keys for entry in differences(have.get(key), want.get(key), f"{name}.{key}".lstrip("."))]
-    texts = [json.dumps(have), json.dumps(want)]
-    differ = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), 0)
-    first = max(0, differ - BEFORE) if max(map(len, texts)) > SHOWN else 0
-    was, now = ("..." * (first > 0) + text[first : first + SHOWN] + "..." * (len(text) > first + SHOWN) for text in texts)
-    return [] if have == want else [f"{name} was {was}, now {now}"]

@@ -32,13 +32,13 @@ from safetensors import numpy as safetensors
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import move, write, write_aside, write_new
 from sinkjax.config_files.places import MOST_READ, Place, delete, is_remote, listed, read_bytes, remove, usable
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, differences
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
 from sinkjax.sweeps import header as headers
 from sinkjax.sweeps.arrays import CHANGED, METADATA, Array, arrays_of, own_sum
 from sinkjax.sweeps.dataset import Dataset
-from sinkjax.sweeps.header import CALLS, HARDWARE, HEADER, IDENTITY, SCHEDULE, Fixed, Header, differences
+from sinkjax.sweeps.header import CALLS, HARDWARE, HEADER, IDENTITY, SCHEDULE, Fixed, Header
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 CALL, FILES = ".call", "files"  # in an object: the call's coordinates, and files of chunks: final name -> (name, checksum)

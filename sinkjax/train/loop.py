@@ -24,17 +24,15 @@ import filelock
 import jax
 import numpy as np
 
-from sinkjax import __version__
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, user_place, write
 from sinkjax.config_files.places import Place, is_remote
-from sinkjax.errors import SinkjaxError, Unavailable
+from sinkjax.errors import SinkjaxError, Unavailable, differences
 from sinkjax.model.params import check_dtype
 from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
-from sinkjax.sweeps.header import differences
 from sinkjax.train import speed
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints, Progress
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY
@@ -47,6 +45,7 @@ from sinkjax.train.runs import arrays, table
 from sinkjax.train.state import RUNNING, STATUS
 from sinkjax.train.task import DataSource, DescribedTask, HostDataTask, ModelTask, SummarisingTask, Task
 from sinkjax.train.trained import Trained, going, trained
+from sinkjax.version import __version__
 
 LOCK = ".lock"
 COPYING = 10  # in an object store, also wait at least this many times as long as copying a checkpoint takes

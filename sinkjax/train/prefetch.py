@@ -13,8 +13,7 @@ import jax
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.header import differences
+from sinkjax.errors import SinkjaxError, differences
 from sinkjax.train.config import Training
 from sinkjax.train.log import read
 from sinkjax.train.task import DataSource

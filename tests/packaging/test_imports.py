@@ -1,7 +1,7 @@
 """The layers of the library, by its import graph: no import against their order, and no circle.
 
 Their order is that of the table of folders in CONTRIBUTING.md. Imports inside of functions count too, and so do those that only
-type checkers read. A row may import from its own folder and from rows above it.
+type checkers read.
 """
 
 from __future__ import annotations
@@ -103,21 +103,23 @@ def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
 
 
-def test_every_folder_has_one_row():
+def test_every_folder_has_one_row_of_at_most_twelve():
     heads = {name.split(".")[1] for name in MODULES if name != "sinkjax"}
     assert sorted(name for names in LAYERS for name in names) == sorted(heads)
+    assert len(LAYERS) <= 12
 
 
-def test_every_module_has_a_layer_and_imports_from_no_higher_one():
+def test_a_module_imports_from_its_own_folder_and_from_rows_above():
     pairs = {(module, other) for module, others in GRAPH.items() for other in others if other != "sinkjax"}
-    assert {pair for pair in pairs if layer(pair[0]) < layer(pair[1])} == set()
+    other_folder = {pair for pair in pairs if pair[0].split(".")[1] not in (pair[1].split(".")[1], "__main__")}
+    assert {pair for pair in other_folder if layer(pair[0]) <= layer(pair[1])} == set()
 
 
 def test_no_modules_import_each_other_in_a_circle():
     assert circles(GRAPH) == set()
 
 
-def test_the_layers_below_the_lab_take_nothing_from_the_package_itself_but_its_version():
+def test_the_layers_below_studies_take_nothing_from_the_package_itself():
     """As it gives every public name when asked, an import of it would be one of anything."""
     for name, path in MODULES.items():
         if name == "sinkjax" or layer(name) >= layer("sinkjax.study"):
@@ -125,4 +127,4 @@ def test_the_layers_below_the_lab_take_nothing_from_the_package_itself_but_its_v
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.Import) and any(alias.name == "sinkjax" for alias in node.names)), name
             if isinstance(node, ast.ImportFrom) and node.module == "sinkjax":
-                assert all(alias.name == "__version__" or f"sinkjax.{alias.name}" in MODULES for alias in node.names), name
+                assert all(f"sinkjax.{alias.name}" in MODULES for alias in node.names), name
