@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -62,6 +62,10 @@ class Prompts:
         tokens[:, position] = token
         return Prompts(tokens, self.lengths, self.clusters)
 
+    def ids(self) -> list[list[int]]:
+        """Return the token ids of each prompt, without padding."""
+        return [row[:length].tolist() for row, length in zip(self.tokens, self.lengths, strict=True)]
+
     def number(self, values: Any) -> dict[str, float | int | None]:
         """Return the mean over prompts and its 95% interval, as data."""
         found = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
@@ -95,8 +99,9 @@ class Ground:
         fresh: Other prompts of the same source, half as many, as the model wants them, for costs and remedies; None if the source
             has no more.
         fresh_plain: The same without a BOS.
-        measured: Unedited numbers of `own` and `plain` that are there already.
         attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have an attention of their own.
+        unedited: The unedited model's numbers on `own`, with the vectors of position 0 in all layers.
+        bare: The same on `plain`; None if the card was given token ids.
     """
 
     model: Model
@@ -106,15 +111,16 @@ class Ground:
     wants: str | None
     gain: NDArray[np.float64] | None
     text: str
-    fresh: Prompts | None = None
-    fresh_plain: Prompts | None = None
-    measured: dict[str, Numbers] = field(default_factory=dict)
-    attention_impl: str = AUTO
+    fresh: Prompts | None
+    fresh_plain: Prompts | None
+    attention_impl: str
+    unedited: Numbers
+    bare: Numbers | None
 
     @property
     def statistic(self) -> str:
-        """The statistic of attention to a key: its share of a row, where rows do not sum to 1."""
-        return "attention_received" if self.model.config.normaliser.rows_sum_to_1 else "attention_share"
+        """The statistic of attention to a key."""
+        return _statistic(self.model)
 
     @property
     def at(self) -> int:
@@ -124,26 +130,18 @@ class Ground:
     def measure(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
         """Measure statistics under each edit, by default the attention to keys; arrays begin with an axis over edits."""
         asked = names or (self.statistic,)
-        found = [self._read(prompts, Probe.of(*asked), edit) for edit in edits]
-        return {name: np.stack([one[name] for one in found]) for name in asked}
+        records = [self.record(prompts, Probe.of(*asked), edit) for edit in edits]
+        return {name: np.stack([record[name] for record in records]) for name in asked}
 
-    @cached_property
-    def unedited(self) -> Numbers:
-        """The unedited model on its own prompts, without an axis over edits, with the vectors of position 0 in all layers."""
-        return self._unedited("own", self.own)
-
-    @cached_property
-    def bare(self) -> Numbers:
-        """The same of the prompts without a BOS."""
-        assert self.plain is not None
-        return self._unedited("plain", self.plain)
+    def record(self, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
+        """Measure statistics. Errors: a loss is not finite."""
+        return _record(self.model, prompts, probe, self.attention_impl, edits)
 
     @cached_property
     def vectors(self) -> Numbers:
         """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
-        captures = Probe(capture=_vectors(self.model, self.key))
-        found = self.unedited if self.key == 0 else self._read(self.own, captures)
-        return {site: np.asarray(found[site], np.float64)[:, :, 0] for site in VECTORS if site in found}
+        captured = self.unedited if self.key == 0 else self.record(self.own, Probe(capture=_vectors(self.model, self.key)))
+        return {site: np.asarray(captured[site], np.float64)[:, :, 0] for site in VECTORS if site in captured}
 
     @property
     def other(self) -> Prompts:
@@ -153,18 +151,12 @@ class Ground:
     @property
     def passages(self) -> dict[str, list[list[int]]]:
         """The token ids of the prompts, and of those of costs and remedies, without padding."""
-        named = {"sinks": self.own, "costs": self.other}
-        return {
-            name: [row[:length].tolist() for row, length in zip(one.tokens, one.lengths, strict=True)]
-            for name, one in named.items()
-        }
+        return {"sinks": self.own.ids(), "costs": self.other.ids()}
 
     @cached_property
     def of_other(self) -> Numbers:
         """The unedited model's attention and loss on those."""
-        if self.fresh is None:
-            return self.unedited
-        return self._read(self.fresh, Probe.of(self.statistic, "nll"))
+        return self.unedited if self.fresh is None else self.record(self.fresh, Probe.of(self.statistic, "nll"))
 
     @cached_property
     def hidden(self) -> Numbers:
@@ -203,14 +195,6 @@ class Ground:
         """Return the mean over the card's own prompts, or the first ones of them, and its 95% interval, as data."""
         return self.own.part(slice(len(values))).number(values)
 
-    def _unedited(self, name: str, prompts: Prompts) -> Numbers:
-        if name not in self.measured:
-            self.measured[name] = _unedited(self.model, prompts, self.statistic, self.attention_impl)
-        return self.measured[name]
-
-    def _read(self, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
-        return _read(self.model, prompts, probe, edits, self.attention_impl)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TextChoice:
@@ -239,44 +223,42 @@ def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Grou
         SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
     """
     check_model(model)
-    config, tokenizer = model.config, model.tokenizer
-    text, prompts, length = chosen.text, chosen.prompts, chosen.length
-    check_sizes(prompts, length, chosen.seed)
+    config, tokenizer, text = model.config, model.tokenizer, chosen.text
+    check_sizes(chosen.prompts, chosen.length, chosen.seed)
     one_of("documents", chosen.documents, get_args(Division))
-    if config.vocab_size is None:
-        raise SinkjaxError("this model has no vocabulary, so a card of it cannot be made")
+    refuse(config.vocab_size is None, "this model has no vocabulary, so a card of it cannot be made")
+    bos = None if tokenizer is None else tokenizer.bos
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
         tokens, lengths, _ = check_batch(text, None, config, tokenizer)
         own = Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))
         refuse(tokens.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {tokens.shape[1]}")
-        bos = None if tokenizer is None else tokenizer.bos
-        return Ground(model, own, None, bos, None, None, "token ids", attention_impl=attention_impl)
+        unedited = _unedited(model, own, attention_impl)
+        return Ground(model, own, None, bos, None, None, "token ids", None, None, attention_impl, unedited, None)
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
-    clusters, said = None, "texts"
     if isinstance(text, str | Path):
-        found, prompts, length = _passages(chosen, config.context, size=lambda one: len(tokenizer.encode(one)))
-        texts, said = list(found.texts), found.source
+        found, prompts, length = _passages(chosen, config.context, size=lambda passage: len(tokenizer.encode(passage)))
+        texts, source = list(found.texts), found.source
         clusters = np.unique(found.genres if all(found.genres) else found.documents, return_inverse=True)[1]
     else:
-        prompts, length, texts = len(text), min(LENGTH if length is None else length, config.context), list(text)
+        prompts, length, source, clusters = len(text), min(chosen.length or LENGTH, config.context), "texts", None
+        texts = list(text)
     ids = first_tokens(model, texts, "none", length)
     length = int(ids[1].min())  # all prompts are as long as the shortest
     refuse(length < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {length}")
     both = {"none": Prompts(ids[0][:, :length], ids[1].clip(max=length), clusters)}
-    wants, gain, measured = "none", None, {}
-    if tokenizer.bos is not None:
+    if bos is not None:
         both["model"] = Prompts(*first_tokens(model, texts, "model", length), clusters)
-        statistic = "attention_received" if config.normaliser.rows_sum_to_1 else "attention_share"
-        numbers = {bos: _unedited(model, one.part(slice(prompts)), statistic, attention_impl) for bos, one in both.items()}
-        without, behind = numbers["none"]["nll"][:, SKIPPED:-2], numbers["model"]["nll"][:, SKIPPED + 1 : -1]
-        gain = mean_loss(without, behind).astype(np.float64)
-        wants = "model" if np.mean(gain) > 0 else "none"
-        measured = {"own": numbers[wants], "plain": numbers["none"]}
     first, rest = slice(prompts), slice(prompts, None)
-    fresh, fresh_plain = (both[bos].part(rest) if len(texts) > prompts else None for bos in (wants, "none"))
+    numbers = {policy: _unedited(model, each.part(first), attention_impl) for policy, each in both.items()}
+    wants, gain = "none", None
+    if bos is not None:
+        gain = mean_loss(numbers["none"]["nll"][:, SKIPPED:-2], numbers["model"]["nll"][:, SKIPPED + 1 : -1]).astype(np.float64)
+        wants = "model" if np.mean(gain) > 0 else "none"
+    fresh, fresh_plain = (both[policy].part(rest) if len(texts) > prompts else None for policy in (wants, "none"))
     own, plain = both[wants].part(first), both["none"].part(first)
-    return Ground(model, own, plain, tokenizer.bos, wants, gain, said, fresh, fresh_plain, measured, attention_impl)
+    parts: dict[str, Any] = {"fresh": fresh, "fresh_plain": fresh_plain, "unedited": numbers[wants], "bare": numbers["none"]}
+    return Ground(model, own, plain, bos, wants, gain, source, attention_impl=attention_impl, **parts)
 
 
 def _passages(chosen: TextChoice, context: int, size: Callable[[str], int]) -> tuple[Passages, int, int]:
@@ -285,49 +267,50 @@ def _passages(chosen: TextChoice, context: int, size: Callable[[str], int]) -> t
     Unless a number is asked for, all passages of a user's text are chosen, up to the usual number; `DIVIDED` or more are divided.
     """
     given = {name for name in ("prompts", "length") if getattr(chosen, name) is not None}
-    number = PROMPTS if chosen.prompts is None else chosen.prompts
-    T = min(LENGTH if chosen.length is None else chosen.length, context)
-    own, every, said = chosen.text not in SOURCES, with_others(number), ""
+    number, T = chosen.prompts or PROMPTS, min(chosen.length or LENGTH, context)
+    every, fit = number + (number + 1) // 2, ""  # with those for costs and remedies
     how: dict[str, Any] = {"size": size, "field": chosen.field, "division": chosen.documents}
-    if own and len(given) < 2:
-        every, T, said = fitted(chosen.text, number if "prompts" in given else every, T, given=given, **how)
-    if own and chosen.prompts is None:
-        number = every if every < DIVIDED else every - every // 3
+    if chosen.text not in SOURCES:
+        wanted = every
+        if len(given) < 2:
+            every, T, fit = fitted(chosen.text, number if chosen.prompts else every, T, given=given, **how)
+        if chosen.prompts is None:
+            number = every if every < DIVIDED else every - every // 3
+        else:
+            every = wanted
     how |= {"length": T, "seed": chosen.seed}
     try:
-        found = passages(chosen.text, every if own and chosen.prompts is None else with_others(number), **how)
+        found = passages(chosen.text, every, **how)
     except SinkjaxError:
         found = passages(chosen.text, number, **how)
-    return replace(found, source=said or found.source), number, T
+    return replace(found, source=fit or found.source), number, T
 
 
-def with_others(prompts: int) -> int:
-    """Add the passages for costs and remedies."""
-    return prompts + (prompts + 1) // 2
+def _statistic(model: Model) -> str:
+    """Return the statistic of attention to a key: its share of a row, where rows do not sum to 1."""
+    return "attention_received" if model.config.normaliser.rows_sum_to_1 else "attention_share"
 
 
-def _unedited(model: Model, prompts: Prompts, statistic: str, attention_impl: str) -> Numbers:
+def _unedited(model: Model, prompts: Prompts, attention_impl: str) -> Numbers:
     """Measure everything that the parts of a card read of an unedited model, in one forward."""
-    names = (statistic, f"{statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
-    return _read(model, prompts, replace(Probe.of(*names), capture=_vectors(model, 0)), (), attention_impl)
+    names = (_statistic(model), f"{_statistic(model)}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
+    return _record(model, prompts, replace(Probe.of(*names), capture=_vectors(model, 0)), attention_impl)
 
 
-def _read(model: Model, prompts: Prompts, probe: Probe, edits: Any, attention_impl: str) -> Numbers:
+def _record(model: Model, prompts: Prompts, probe: Probe, attention_impl: str, edits: Any = ()) -> Numbers:
     how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": attention_impl}
-    record = forward(model, prompts.tokens, edits=edits, probe=probe, **how).record
-    found = {name: np.asarray(record[name]) for name in record}
-    if "nll" in found and (wrong := _without_loss(found["nll"], prompts.lengths)):
-        raise SinkjaxError(
+    record = {
+        name: np.asarray(one) for name, one in forward(model, prompts.tokens, edits=edits, probe=probe, **how).record.items()
+    }
+    if "nll" in record:
+        scored = np.arange(record["nll"].shape[1]) < prompts.lengths[:, None] - 1
+        wrong = int((scored & ~np.isfinite(record["nll"])).any(axis=1).sum())
+        refuse(
+            wrong > 0,
             f"the loss of {wrong} of {len(prompts.tokens)} prompts is not finite in {model.source.get('dtype')}: load the model"
-            " in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite"
+            " in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite",
         )
-    return found
-
-
-def _without_loss(nll: NDArray[Any], lengths: NDArray[np.int32]) -> int:
-    """Count the prompts with a next token whose loss is not finite."""
-    scored = np.arange(nll.shape[1]) < lengths[:, None] - 1
-    return int((scored & ~np.isfinite(nll)).any(axis=1).sum())
+    return record
 
 
 def _vectors(model: Model, key: int) -> tuple[Capture, ...]:

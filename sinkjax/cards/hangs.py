@@ -98,7 +98,7 @@ def hangs(ground: Ground, found: SinkPlaces, sample: int = SAMPLE) -> Hangs:
         "masked": ground.strength(ground.hidden, key + 1),
         "isolated": ground.strength(ground.measure(few, [behind(key, at, alone=True)]), at)[0],
     }
-    if ground.plain is not None and ground.wants == "model":
+    if ground.bare is not None and ground.wants == "model":
         read["no_bos"] = ground.strength(ground.bare, 0)
     elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
         read["no_bos"] = unedited  # whatever token is there

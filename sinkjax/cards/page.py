@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.analysis.estimates import constant
 from sinkjax.cards.card import Card
 from sinkjax.cards.cost import PROCESSORS
 from sinkjax.cards.files import NAMES, PAGE, PREFIX, USE, mask_program, put
@@ -15,7 +16,8 @@ from sinkjax.cards.ground import signed
 from sinkjax.cards.purpose import KINDS, Purpose
 from sinkjax.cards.where import STANDS_OUT, SinkPlaces
 from sinkjax.report.figures.heatmaps import heads
-from sinkjax.report.figures.style import COLOURS, HALF, canvas, logarithmic, spaced_ticks, styled
+from sinkjax.report.figures.lines import Line, Panel, lines
+from sinkjax.report.figures.style import HALF
 from sinkjax.report.page import page
 from sinkjax.report.section import Block, Drawing, Section
 
@@ -31,12 +33,12 @@ def save_page(card: Card, folder: str | Path) -> Path:
 
 def as_section(card: Card) -> Section:
     """Return a card as a section of a report."""
-    lines = card.lines()
+    rows = card.lines()
     return Section(
         study="card",
         title=f"Sink card of {card.model['name']}",
         question=f"What to do: {'; '.join(card.advice()) or 'no remedy that was measured here helps enough'}.",
-        findings=(lines[0][1][:1].upper() + lines[0][1][1:], *(f"{name}: {text}" for name, text in lines[1:])),
+        findings=(rows[0][1][:1].upper() + rows[0][1][1:], *(f"{name}: {text}" for name, text in rows[1:])),
         rows=(),
         featured=(),
         drawings=tuple(drawings(card.where, card.prompts)),
@@ -79,13 +81,12 @@ def blocks(card: Card) -> list[Block]:
 
 def _by_head(found: SinkPlaces, use: Purpose | None) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return columns and lines of the heads that sink, by layer and kind."""
-    kind = {(layer, head): word for layer, head, word in use.by_head} if use else {}
+    kinds = {(layer, head): word for layer, head, word in use.by_head} if use else {}
     columns = (*KINDS, "too weak to classify")
-    lines = []
-    for layer in sorted({layer for layer, *_ in found.heads} if use else ()):
-        heads = {head: kind.get((layer, head), columns[-1]) for of, head, _ in found.heads if of == layer}
-        lines.append((str(layer), *(", ".join(str(head) for head, word in heads.items() if word == each) for each in columns)))
-    return ("layer", *columns), tuple(lines)
+    rows: dict[int, dict[str, list[str]]] = {}
+    for layer, head, _ in found.heads if use else ():
+        rows.setdefault(layer, {name: [] for name in columns})[kinds.get((layer, head), columns[-1])].append(str(head))
+    return ("layer", *columns), tuple((str(layer), *map(", ".join, row.values())) for layer, row in rows.items())
 
 
 def _by_layer(found: SinkPlaces) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
@@ -130,26 +131,10 @@ def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:
     ]
 
 
-@styled
 def draw_activation(found: SinkPlaces) -> Figure:
     """Draw the largest activation at the sink by layer."""
-    activation = found.activation
-    figure = canvas(*HALF)
-    panel = figure.add_subplot()
-    panel.plot(range(len(activation.by_layer)), activation.by_layer, color=COLOURS[0], marker="o")
-    panel.axhline(activation.elsewhere, color=COLOURS[1], linestyle="--")
-    logarithmic(panel, "y")
-    panel.annotate(
-        "later positions",
-        (1, activation.elsewhere),
-        (0, 3),
-        xycoords=panel.get_yaxis_transform(),
-        textcoords="offset points",
-        ha="right",
-        color=COLOURS[1],
-    )
-    panel.set_xlabel("layer")
-    panel.set_ylabel(f"largest |h| at position {found.position}")
-    panel.set_title(f"dim {activation.dim}, largest after layer {activation.layer}")
-    spaced_ticks(panel.xaxis, integer=True)
-    return figure
+    large = found.activation
+    values = [constant(largest) for largest in large.by_layer]
+    line = Line(f"position {found.position}", range(len(values)), values, large.elsewhere, "later positions")
+    panel = Panel(f"dim {large.dim}, largest after layer {large.layer}", "largest |h|", [line], log=True)
+    return lines([[panel]], "layer", width=HALF[0], height=HALF[1])

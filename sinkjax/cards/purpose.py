@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from sinkjax.edits.edit import Edit, edit
 from sinkjax.edits.named import set_residual
 from sinkjax.edits.site import Site
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.transformer.forward import forward
+from sinkjax.transformer.implementations import AUTO
 
 LOSSES = {  # name -> as the card says it
     "values zeroed": "its values set to 0",
@@ -70,13 +70,13 @@ def purpose(ground: Ground, found: SinkPlaces) -> Purpose:
 def _kinds(ground: Ground) -> tuple[dict[str, float], list[tuple[int, int, str]]]:
     if "o" not in ground.model.params["layers"]:
         return {}, []
-    probe = Probe(attention=True, capture=(Capture(Site.VALUE),))
-    record = forward(ground.model, ground.own.tokens[FEW], probe=probe, lengths=ground.own.lengths[FEW], logits=False).record
-    read = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
-    found = sink_kind(read, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
-    most = []
-    for layer, head in zip(*np.nonzero(ground.heads), strict=True):
-        counts = [int((found[:, layer, head] == kind).sum()) for kind in KINDS]
+    probe = Probe(attention=True, capture=(Capture(Site.VALUE),))  # no other implementation has maps
+    record = replace(ground, attention_impl=AUTO).record(ground.own.part(FEW), probe)
+    measured = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
+    kinds = sink_kind(measured, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
+    by_head = []
+    for layer, head in np.argwhere(ground.heads).tolist():
+        counts = [int((kinds[:, layer, head] == kind).sum()) for kind in KINDS]
         if any(counts):
-            most.append((int(layer), int(head), KINDS[int(np.argmax(counts))]))
-    return {kind: float((found == kind).mean()) for kind in KINDS}, most
+            by_head.append((layer, head, KINDS[int(np.argmax(counts))]))
+    return {kind: float((kinds == kind).mean()) for kind in KINDS}, by_head

@@ -118,10 +118,9 @@ def where(ground: Ground) -> SinkPlaces:
     tokens = ground.own.tokens[rows, place]
     others = Counter(tokens[there & (place != key)].tolist()).most_common(NAMED)
     by_head = np.nanmean(received[..., key], axis=0)
-    layers, heads = np.nonzero(ground.heads)
     of_key = np.unique(ground.own.tokens[:, key])
     return SinkPlaces(
-        heads=[(int(layer), int(head), float(by_head[layer, head])) for layer, head in zip(layers, heads, strict=True)],
+        heads=[(layer, head, float(by_head[layer, head])) for layer, head in np.argwhere(ground.heads).tolist()],
         of=ground.heads.size,
         rate=ground.number(there.mean(axis=(1, 2))),
         position=key,

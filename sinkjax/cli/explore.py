@@ -15,6 +15,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import first_paragraph
 from sinkjax.model.names import Attention
+from sinkjax.runtime import extras
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.progress import say
 
@@ -52,9 +53,9 @@ class ExploreOptions(Options):
 def explore(arguments: Sequence[str]) -> None:
     """edit a model interactively: attention, activations and predictions before and after"""
     options = read(ExploreOptions, arguments, "explore")
-    from sinkjax.explorer.launch import Served, answers_of, packages
+    extras.require("the explorer", "explore", "starlette", "uvicorn")
+    from sinkjax.explorer.launch import Served, answers_of
 
-    packages()
     user_path(options.out)
     refuse(options.prompt is not None and options.text is not None, "--prompt and --text are two first prompts; choose one")
     prompt = options.prompt if options.text is None else first_paragraph(options.text, options.field)

@@ -74,7 +74,6 @@ class Workbench:
         self.model, self.tokenizer = model, model.tokenizer
         self.prompt = functools.lru_cache(REMEMBERED)(self._prompt)
         self._measured = functools.lru_cache(REMEMBERED)(self._measure)
-        self._explained = functools.lru_cache(REMEMBERED)(self._explain)
 
     def kinds(self) -> list[str]:
         """The kinds of edits available in this model."""
@@ -197,20 +196,10 @@ class Workbench:
         """
         prompt = self.prompt(state.prompt, state.bos)
         check_shown("key", state.key, len(prompt.texts))
-        return self._explained(without_edit(state), state.key)
-
-    def _explain(self, plain: State, key: int) -> dict[str, Any]:
-        prompt, config = self.prompt(plain.prompt, plain.bos), self.model.config
-        nodes = [site for site in ("attn_out", "mlp_out") if not lacks(config, Site(site))]
-        found = attribute(
-            self.model,
-            prompt.tokens,
-            lambda record: record["attention_received"][..., key].mean((1, 2)),
-            nodes,
-            positions=key,
-            lengths=prompt.lengths,
-            progress=False,
-        )
+        nodes = [site for site in ("attn_out", "mlp_out") if not lacks(self.model.config, Site(site))]
+        metric = lambda record: record["attention_received"][..., state.key].mean((1, 2))  # noqa: E731
+        where: dict[str, Any] = {"positions": state.key, "lengths": prompt.lengths}
+        found = attribute(self.model, prompt.tokens, metric, nodes, **where, progress=False)
         first = found.isel(node=np.argsort(-np.abs(found.exact.values[:, 0]), kind="stable")[:COMPONENTS])
         return {
             "components": first.node.values.tolist(),

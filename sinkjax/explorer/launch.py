@@ -83,7 +83,8 @@ class Served:
         Raises:
             SinkjaxError: The packages are not installed; the port is taken.
         """
-        uvicorn = packages()
+        import uvicorn
+
         token, listening = secrets.token_urlsafe(16), _listening(port)
         host = f"{HOST}:{listening.getsockname()[1]}"
         self.address = f"http://{host}/{token}/"
@@ -119,14 +120,6 @@ def _serve(server: Any, listening: socket.socket, ended: threading.Event) -> Non
         server.run(sockets=[listening])
     finally:
         ended.set()
-
-
-def packages() -> Any:
-    """Return the package uvicorn; raise if it or starlette is not installed."""
-    extras.require("the explorer", "explore", "starlette", "uvicorn")
-    import uvicorn
-
-    return uvicorn
 
 
 def _listening(port: int) -> socket.socket:

@@ -40,18 +40,16 @@ class Turns:
         self._lock = asyncio.Lock()
         self._newest = 0
 
-    async def take(self, work: Callable[[], T]) -> T:
-        """The result of `work`. Raises `Superseded` if a newer one was asked for before this one began."""
-        self._newest += 1
+    async def take(self, work: Callable[[], T], superseding: bool = True) -> T:
+        """Return the result of `work`. Raises `Superseded` if a newer one was asked for before this one began.
+
+        superseding: whether it supersedes those that wait, and newer ones supersede it.
+        """
+        self._newest += superseding
         number = self._newest
         async with self._lock:
-            if number != self._newest:
+            if superseding and number != self._newest:
                 raise Superseded("a newer change took the place of this one")
-            return await asyncio.to_thread(work)
-
-    async def between(self, work: Callable[[], T]) -> T:
-        """The result of `work` in its turn: it supersedes no request, and none supersedes it."""
-        async with self._lock:
             return await asyncio.to_thread(work)
 
 
@@ -97,13 +95,10 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         content = files("sinkjax").joinpath(folder, name).read_bytes()
         return responses.Response(content, media_type=KINDS[name.partition(".")[2]])
 
-    async def model(request: Request) -> Response:
-        return responses.JSONResponse(answers.model())
-
     async def answer(request: Request) -> Response:
         name = request.scope["path"].removeprefix("/")
-        turn = turns.take if name == "measure" else turns.between
-        return responses.JSONResponse(await turn(partial(answers.answer, name, await _body(request))))
+        work = partial(answers.answer, name, await _body(request))
+        return responses.JSONResponse(await turns.take(work, superseding=name == "measure"))
 
     async def signal(request: Request) -> Response:
         note = presence.seen if request.scope["path"].startswith("/seen/") else presence.left
@@ -116,7 +111,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     async def warm() -> None:
         """Compile every kind of edit while nothing is asked for."""
         while True:
-            if not await turns.between(answers.compile_one):
+            if not await turns.take(answers.compile_one, superseding=False):
                 await asyncio.sleep(LOOK)
 
     async def watch() -> None:
@@ -134,7 +129,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     app = applications.Starlette(
         routes=[
             *(routing.Route(f"/{name}", file) for name in FILES),
-            routing.Route("/model", model),
+            routing.Route("/model", answer),
             *(routing.Route(f"/{name}", answer, methods=["POST"]) for name in ("measure", "continue", "explain", "save")),
             *(routing.Route(f"/{name}/{{page}}", signal, methods=["POST"]) for name in ("seen", "left")),
         ],

@@ -81,9 +81,10 @@ def show_sites(source: str, prompts: int, length: int | None, dtype: str, ignore
     for site, spec in SITES.items():
         if lacks(config, site):
             continue
-        array = arrays.get(site)
-        axes = spec.axes if array is None else (f"{axis} {size}" for axis, size in zip(spec.axes, array.shape, strict=True))
-        cost = "" if array is None else in_words(math.prod(array.shape) * array.dtype.itemsize)
+        axes, cost = list(spec.axes), ""
+        if (array := arrays.get(site)) is not None:
+            axes = [f"{axis} {size}" for axis, size in zip(spec.axes, array.shape, strict=True)]
+            cost = in_words(math.prod(array.shape) * array.dtype.itemsize)
         lines.append((site.value, ", ".join(axes), cost, ", ".join(spec.ops), spec.what))
     caption = (
         f"{prompts} x {length} tokens in {dtype}; each site but embed exists in all {config.layers} layers, the bytes are of one"
@@ -102,11 +103,11 @@ def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[S
         capture=tuple(Capture(site, layers=(0,)) for site in SITES if site != Site.POSITION and not lacks(config, site))
     )
 
-    def measure(weights: params.Params, tokens: jax.Array) -> dict[str, jax.Array]:
+    def record(weights: params.Params, tokens: jax.Array) -> dict[str, jax.Array]:
         return dict(forward(weights, tokens, config, probe=probe, logits=False).record)
 
-    record = jax.eval_shape(measure, weights, tokens)
-    arrays = {entry.site: record[entry.name] for entry in probe.captures}
+    captured = jax.eval_shape(record, weights, tokens)
+    arrays = {entry.site: captured[entry.name] for entry in probe.captures}
     return {
         site: array if site in BEFORE_BLOCKS else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
         for site, array in arrays.items()

@@ -147,6 +147,7 @@ def bar_of(claim: Verdict) -> dict[str, Any]:
     def x(number: float) -> float:
         return round(MARGIN + (min(max(number, low), high) - low) * (WIDTH - 2 * MARGIN) / ((high - low) or 1.0), 1)
 
+    arrows = [(ends[1], 5)] * (ends[1] > high) + [(ends[0], -5)] * (ends[0] < low) if ends and share else []
     title = [claim.number, "grey: the range of its controls" * bool(controls)]
     title += [f"ring: untrained twin, {said(twin, 'share' if share else claim.unit)}" for _ in ring]
     return {
@@ -158,5 +159,5 @@ def bar_of(claim: Verdict) -> dict[str, Any]:
         "controls": controls and (x(controls[0]), max(round(x(controls[1]) - x(controls[0]), 1), 2.0)),
         "interval": [x(end) for end in ends],
         "dots": [*(("twin", x(mean)) for mean in ring), ("mean", x(value.mean))],
-        "arrows": [(x(end), x(end) + (5 if end > high else -5)) for end in ends if share and not low <= end <= high],
+        "arrows": [(x(end), x(end) + tip) for end, tip in arrows],
     }

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.analysis.summary import Row
+from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.figures.style import render
+from sinkjax.viewing.maps import KeptMaps, Maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from sinkjax.analysis.summary import Row
-    from sinkjax.analysis.verdicts import Verdict
-    from sinkjax.viewing.maps import KeptMaps, Maps
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from typing import Any
 
-from sinkjax.analysis.summary import Row
-from sinkjax.analysis.verdicts import Verdict
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import plain_name, read_text, regular, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.report.section import Drawing, Sample, Section
+from sinkjax.report.section import Drawing, Section
 from sinkjax.viewing.maps import KeptMaps
 
 FILE = "section.json"
@@ -30,23 +27,14 @@ class Picture:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KeptText:
-    """A section without what it is drawn from. See `Section`."""
+class KeptSection(Section):
+    """A section without its blocks and what it is drawn from."""
 
-    study: str
-    title: str
-    question: str
-    findings: tuple[str, ...]
-    rows: tuple[Row, ...]
-    featured: tuple[str, ...]
-    drawings: tuple[Picture, ...]
-    notes: tuple[str, ...]
-    provenance: Mapping[str, Any]
+    drawings: tuple[Picture, ...]  # type: ignore[assignment]
     views: tuple[KeptMaps, ...]
-    samples: tuple[Sample, ...]
-    subject: str
-    over: str
-    verdicts: tuple[Verdict, ...]
+
+
+FIELDS = [field.name for field in dataclasses.fields(KeptSection) if field.name != "blocks"]  # of the file
 
 
 def keep(section: Section, folder: Place) -> None:
@@ -59,7 +47,7 @@ def keep(section: Section, folder: Place) -> None:
     Raises:
         SinkjaxError: No permission or no space.
     """
-    fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(KeptText)}
+    fields = {name: getattr(section, name) for name in FIELDS}
     fields["drawings"] = tuple(Picture(name=one.name, caption=one.caption, source=one.source) for one in section.drawings)
     fields["views"] = tuple(KeptMaps(view.name, view.said, view.contents()) for view in section.views)
     write(folder / FILE, json.dumps(documents.plain(fields), default=_no_array, ensure_ascii=False))
@@ -92,10 +80,9 @@ def kept(folder: Place, figures: str) -> Section:
         raise SinkjaxError(f"{file} is damaged: {error}") from None
     if not isinstance(values, dict):
         raise SinkjaxError(f"{file} must hold a mapping, not {short(values)}")
-    found = documents.build(KeptText, values, str(file))
-    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(KeptText)}
-    fields["drawings"] = tuple(_drawing(picture, folder / figures) for picture in found.drawings)
-    return Section(**fields)
+    found = documents.build(KeptSection, values, str(file))
+    drawings = tuple(_drawing(picture, folder / figures) for picture in found.drawings)
+    return Section(**{name: getattr(found, name) for name in FIELDS} | {"drawings": drawings})
 
 
 def _drawing(picture: Picture, folder: Place) -> Drawing:

@@ -39,33 +39,31 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
 
 
 def terminal(found: Section | Report) -> None:
-    """Print a section's answer and one line per claim, or its short tables if it has no claims.
+    """Print a section's answer and one line per claim, or its short tables if it has no claims, and its findings.
 
-    Of several studies, print each one's answer, its claims with their words, and its findings; their pages have the tables.
+    Of several studies, print the same without tables, which their pages have, and the state of each.
     """
-    if isinstance(found, Report):
-        _show_report(found)
-    else:
-        _show_section(found)
+    if isinstance(found, Section):
+        _show_section(found, found.title)
+        return
+    for section in found.sections:
+        print()
+        _show_section(section, f"{section.study}: {section.title}", tables=False)
+    lines = [(section.study, verdicts(section)) for section in found.sections]
+    show(found.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in found.skipped.items()])
 
 
-def _show_section(section: Section) -> None:
-    print(f"{printable(section.title)}\n")
+def _show_section(section: Section, title: str, tables: bool = True) -> None:
+    print(f"{printable(title)}\n")
     if section.verdicts:
-        _show_answer(section)
-    else:
+        print(folding.folded(printable(str(answer(section) or section.title))))
+        print(folding.folded(printable(about(section))))
+        show("", ("here", "number", "the claim"), [(one.word, _number(one), one.statement) for one in section.verdicts])
+    elif tables:
         _show_tables(section)
-    _show_findings(section)
-
-
-def _show_report(report: Report) -> None:
-    for section in report.sections:
-        print(f"\n{printable(f'{section.study}: {section.title}')}\n")
-        if section.verdicts:
-            _show_answer(section)
-        _show_findings(section)
-    lines = [(section.study, verdicts(section)) for section in report.sections]
-    show(report.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
+    for finding in section.findings:
+        print(folding.folded(printable(finding), "- "))
+    print("\n" * bool(section.findings), end="")
 
 
 def show_training(trained: Trained) -> None:
@@ -81,24 +79,11 @@ def show_training(trained: Trained) -> None:
     show(f"Training {trained.name}", columns, lines, cost)
 
 
-def _show_answer(section: Section) -> None:
-    print(folding.folded(printable(str(answer(section) or section.title))))
-    print(folding.folded(printable(about(section))))
-    lines = [(one.word, _number(one), one.statement) for one in section.verdicts]
-    show("", ("here", "number", "the claim"), lines)
-
-
 def _number(one: Verdict) -> str:
     """Format a claim's number, with the reason if the number alone does not decide the word."""
     if not one.number:  # a check, or a claim without measurements
         return one.judgement.reason or one.label
     return f"{one.number}. {one.judgement.reason}" if one.word in UNJUDGED else one.number
-
-
-def _show_findings(section: Section) -> None:
-    for finding in section.findings:
-        print(folding.folded(printable(finding), "- "))
-    print("\n" * bool(section.findings), end="")
 
 
 def _show_tables(section: Section) -> None:
@@ -116,8 +101,6 @@ def _show_tables(section: Section) -> None:
 
 def in_words(count: float) -> str:
     """Format bytes, such as 1.2 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+    from rich.filesize import decimal
+
+    return decimal(int(count))

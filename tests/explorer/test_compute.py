@@ -17,13 +17,10 @@ import pytest
 
 import sinkjax
 from sinkjax.cli import main as cli
-from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError
 from sinkjax.explorer import compute
+from sinkjax.explorer.answers import codes, save
 from sinkjax.explorer.compute import WORDS, Workbench
-from sinkjax.explorer.saving import codes, save
 from sinkjax.explorer.state import KINDS, State, edits_of
-from tests.study.tiny import write_model
 
 TEXT = "They sent for Ness at half past two to bring the doctor over."
 PLAIN = State(prompt=TEXT, bos="model", layer=1)
@@ -109,82 +106,6 @@ def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench, monkeypatc
     )
     for kind, moved in itertools.product(EDITS, moves):
         fresh.view(dataclasses.replace(PLAIN, **({"kind": kind} | EDITS[kind] | moved)))
-
-
-def test_what_it_writes_on_is_what_generate_writes(bench):
-    state = dataclasses.replace(PLAIN, kind="mask_key")
-    found = bench.continued(state)
-    assert found["before"] == sinkjax.generate(bench.model, TEXT, max_new_tokens=WORDS)
-    assert found["after"] == sinkjax.generate(bench.model, TEXT, edits_of(state), max_new_tokens=WORDS)
-    assert found["before"] != found["after"]
-    assert bench.continued(PLAIN) == {"before": found["before"], "after": None}
-
-
-def test_looking_elsewhere_computes_nothing(bench):
-    state = dataclasses.replace(PLAIN, **{"kind": "mask_key"} | EDITS["mask_key"])
-    bench.view(state)
-    known = bench._measured.cache_info().misses
-    bench.view(dataclasses.replace(state, layer=3, head=0, key=5))
-    assert bench._measured.cache_info().misses == known
-
-
-@pytest.mark.parametrize("key", [0, 3])
-def test_components_are_listed_by_what_zeroing_them_at_the_key_does(bench, key):
-    state = dataclasses.replace(PLAIN, kind="mask_key", key=key)
-    found, model = bench.explained(state), bench.model
-    tokens, lengths = sinkjax.encode(model, [TEXT], bos="model", length=32)
-
-    def attention(edits=()) -> float:
-        probe = sinkjax.Probe(attention_received=True)
-        record = sinkjax.forward(model.params, tokens, model.config, edits=edits, probe=probe, lengths=lengths).record
-        return float(np.asarray(record["attention_received"])[0, ..., key].mean())
-
-    effects = {
-        f"{name} {layer}": attention(sinkjax.edit(site, "set", 0.0, layers=layer, queries=key)) - attention()
-        for name, site in (("attention", "attn_out"), ("MLP", "mlp_out"))
-        for layer in range(4)
-    }
-    assert found["components"] == sorted(effects, key=lambda name: -abs(effects[name]))
-    np.testing.assert_allclose(numbers(found, "exact"), [effects[name] for name in found["components"]], atol=1e-6)
-    assert found["checked"] == 8
-    assert -1 <= found["spearman"] <= 1
-    assert not np.allclose(numbers(found, "estimate"), numbers(found, "exact"), atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"prompt": "word" + " word" * 600}, "tokens, .*at most 128"),
-        ({"prompt": "a", "bos": "none"}, "at least two are needed"),
-        ({"layer": 4}, "layer 4 .* 0 to 3"),
-        ({"head": 2}, "head 2 cannot be shown"),
-        ({"key": 29}, "key 29 cannot be shown"),
-        ({"kind": "mask_key", "token": 29}, "key position 29 .* 29"),
-        ({"kind": "mask_key", "layers": (0, 4)}, "layer slice ends at 5"),
-        ({"kind": "set_residual", "dim": 64}, "dim 64 is out of range"),
-        ({"kind": "edit_weights", "matrix": "down", "col": 64}, "column 64 is out of range"),
-        ({"kind": "edit_weights", "matrix": "router"}, "parameter .*'router'"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_sentence(bench, changed, says):
-    with pytest.raises(SinkjaxError, match=says):
-        bench.view(dataclasses.replace(PLAIN, **changed))
-
-
-def test_code_loads_the_model_as_it_was_loaded(tmp_path):
-    bare = write_model(tmp_path / "bare", odd=1)
-    (bare / "tokenizer.json").unlink()
-    asked = {"ignore_keys": ["odd"], "tokenizer": str(write_model(tmp_path / "named"))}
-    model = sinkjax.load(bare, **asked)
-    written = codes(Workbench(model), PLAIN, tmp_path)
-    assert asked.items() <= documents.parse(written["yaml"], "the test").items()
-    (line,) = [line for line in written["python"].splitlines() if line.startswith("model = ")]
-    assert dict(eval(line.removeprefix("model = ")).source) == dict(model.source)
-
-
-def test_a_model_without_a_tokenizer_is_refused(tiny_config, tiny_params):
-    with pytest.raises(SinkjaxError, match="has no tokenizer"):
-        Workbench(sinkjax.Model(tiny_config, tiny_params, None, {"name": "tiny"}))
 
 
 @pytest.mark.long

@@ -79,11 +79,6 @@ def test_without_claims_the_largest_effect_answers():
     assert "No condition moves rate (%)" in str(answer(section(rows=[none, unsure])))
 
 
-def test_without_effects_the_first_finding_answers():
-    assert str(answer(section(findings=["The largest is 4."]))) == "The largest is 4."
-    assert answer(section()) is None
-
-
 def test_with_checks_alone_their_number_answers_and_without_them_a_number_of_the_weights():
     def verdict(kind: str, word: str, **more: str) -> Verdict:
         return Verdict("a", "The cosine of the keys.", "", "", Judgement(word), kind=kind, **more)

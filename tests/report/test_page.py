@@ -18,7 +18,7 @@ from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.markdown import table as markdown
 from sinkjax.report.page import MARGIN, WIDTH, page
 from sinkjax.report.section import Drawing, Sample, Section
-from sinkjax.report.table import cell, interval, verdicts
+from sinkjax.report.table import verdicts
 from sinkjax.report.terminal import terminal
 
 
@@ -161,15 +161,6 @@ def test_the_answer_and_the_first_figure_come_before_the_claims_and_these_before
     assert "<strong>As in the paper:</strong> The &lt;sink&gt; moves." in text
 
 
-def test_a_page_of_several_studies_says_once_where_all_of_them_come_from(section):
-    own = {"text": "a book", "edits": 3}
-    other = dataclasses.replace(section, study="paper/other", provenance={"text": "a book", "edits": 4})
-    text = page([dataclasses.replace(section, provenance=own), other], "All", {})
-    assert text.count("a book") == 1
-    assert text.count("<th>edits</th>") == 2
-    assert page([dataclasses.replace(section, provenance=own)], "All").count("a book") == 1
-
-
 def test_a_page_says_the_source_of_its_figures_once_unless_it_changes(section):
     drawings = [
         dataclasses.replace(section.drawings[0], caption=f"figure {number}.", source=source)
@@ -186,36 +177,6 @@ def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, caps
     for words in ("The <sink> moves (7 [6, 8]).", "A finding [in brackets].", "undecided", "4 of 8"):
         assert words in out
     assert "12,346" not in out
-
-
-@pytest.mark.parametrize(("columns", "widest"), [("80", 80), ("200", 120), (None, 120)])
-def test_the_terminal_shows_whole_claims_and_no_line_above_120_columns(section, capsys, monkeypatch, columns, widest):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    if columns:
-        monkeypatch.setenv("COLUMNS", columns)
-    statement = " ".join(f"word{number}" for number in range(60))
-    said = dataclasses.replace(section.verdicts[0], statement=statement)
-    terminal(dataclasses.replace(section, verdicts=(said,), findings=(statement,)))
-    lines = capsys.readouterr().out.splitlines()
-    assert widest - 12 < max(map(len, lines)) <= widest
-    assert all(sum(word in line.split() for line in lines) == 3 for word in statement.split())  # answer, claim and finding
-
-
-def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section, capsys):
-    terminal(dataclasses.replace(section, verdicts=()))
-    out = capsys.readouterr().out
-    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets]."):
-        assert words in out
-    assert "third" not in out
-
-
-def test_an_interval_says_what_it_lacks():
-    assert interval(estimate(None)) == "no samples"
-    assert interval(Interval(2.0, None, None, 1, 0, 0.95, "none", "one sample")) == "2.00"
-    assert interval(Interval(2.0, 2.0, 2.0, 3, 0, 0.95, "none", "no spread")) == "2.00"
-    assert interval(estimate(3.0), signed=True) == "+3.00 [2.50, 3.50]"
-    assert interval(estimate(-3.0), signed=True) == "-3.00 [-3.50, -2.50]"
-    assert cell(row("edit", "rate", 1.0), compared=True).rank == ""
 
 
 def interval_of(low: float, mean: float, high: float) -> Interval:
@@ -259,15 +220,6 @@ def test_the_bar_of_an_effect_has_its_own_scale_and_one_of_a_long_interval_an_ar
     assert len(parts["arrow"]) == 1
     assert x(parts["interval"][0], "x2") == WIDTH - MARGIN
     assert drawn(section, Verdict("a", "It moves.", "", "", not_applicable("there is no gate"))) == {}
-
-
-@pytest.mark.filterwarnings("ignore:Glyph")  # no font has them
-def test_a_control_character_in_a_figure_leaves_the_picture_sound():
-    """A model's tokens may hold any character; XML holds few control characters, and a browser shows no broken image."""
-    figure = Figure(figsize=(2, 1))
-    figure.text(0, 0, "a\x00b\x0cc\x1bd\ufffee")
-    drawing = Drawing("picture", figure, "A caption")
-    assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
 
 
 def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):

@@ -105,6 +105,7 @@ def names(home: Path) -> dict[str, Any]:
     from sinkjax.analysis import intervals, metrics
     from sinkjax.data.corpora import passages
     from sinkjax.edits.edit_list import read_edits
+    from sinkjax.explorer.state import read_state
     from sinkjax.model import params
     from sinkjax.model.config import Config, RMSNorm
     from sinkjax.model.rotary import Rope
@@ -120,7 +121,7 @@ def names(home: Path) -> dict[str, Any]:
     sizes = {"layers": 3, "width": 32, "heads": 6, "kv_heads": 2, "head_dim": 8, "mlp_width": 48, "vocab_size": 61, "context": 64}
     rest = {"norm": RMSNorm(1e-5), "position": Rope(1e4), "activation": "silu", "tied": False}
     trainings = (BackcopyTraining, CappedTraining, Finetune, Pretrain, TriggerTraining)
-    library = (params, metrics, intervals, Rope, RMSNorm, *trainings, run, train, load_runs, passages, read_edits)
+    library = (params, metrics, intervals, Rope, RMSNorm, *trainings, run, train, load_runs, passages, read_edits, read_state)
     return {
         **{entry.__name__.rpartition(".")[2]: entry for entry in library},
         "Mask": find("kiya/mask").settings,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sinkjax.report.page import page
-from sinkjax.viewing.maps import asset
-from tests.pages import complaints, requested, width_of, window
+from tests.pages import complaints
 from tests.viewing.views import EDITS, chosen, section
 
 pytestmark = pytest.mark.page
@@ -56,11 +54,6 @@ def words(browser, panel: int, row: int, column: int, side: int = 0) -> list[str
     return browser.execute_script(script, panel, row, column, side).split("\n")
 
 
-def test_it_opens_without_a_complaint_and_asks_for_nothing_else(opened):
-    assert complaints(opened) == []
-    assert [address for address in requested(opened) if not address.startswith(("data:", "blob:"))] == [opened.current_url]
-
-
 def test_pointing_names_both_tokens_and_the_values_of_both_runs(opened):
     assert choose(opened, "layer", "0")["layer"] == 0
     assert words(opened, ATTENTION, 0, 0) == ["query token 0 “It”", "key token 0 “It”", "no edit 0", "<b>masked</b> 0.335"]
@@ -79,43 +72,3 @@ def test_clicks_and_selections_change_the_maps(opened):
     assert choose(opened, "prompt", "next")["prompt"] == 1
     assert words(opened, ACTIVATION, 3, 5) == ["depth 3", "token 5 “'q'”", "third 10,000", "<b>masked</b> 45"]
     assert complaints(opened) == []
-
-
-def test_the_difference_takes_the_place_of_the_second_map(opened):
-    captions = "return [...document.querySelectorAll('.pair figcaption')].map((one) => one.textContent)"
-    assert opened.execute_script(captions) == ["no edit", "<b>masked</b>"] * 2
-    opened.find_element("css selector", ".choices input").click()
-    drawn = opened.execute_script(captions)
-    assert drawn[0] == drawn[2] == "no edit"
-    assert (drawn[1], drawn[3]) == ("<b>masked</b> − no edit", "<b>masked</b> ÷ no edit")
-    scales = opened.execute_script(
-        "return [...document.querySelectorAll('canvas[aria-label^=colour]')].map((one) => one.getAttribute('aria-label'))"
-    )
-    assert ", no edit, from 0" in scales[0]  # the first map's own
-    assert scales[1] == "colour scale of <b>masked</b> − no edit, from −0.337 to 0.337"
-    assert scales[3].startswith("colour scale of <b>masked</b> ÷ no edit, from 1/")
-
-
-def test_ticks_are_where_their_values_are(opened):
-    script = """
-        const [text, given, done] = arguments;
-        import(URL.createObjectURL(new Blob([text], {type: 'text/javascript'}))).then(({ scaleOf }) =>
-          done(given.map((of) => { const scale = scaleOf(...of); return [scale.ticks, scale.ticks.map(scale.share)]; })))"""
-    given = [[0, 1, False], [0, 0.97, False], [0, 0.15, False], [1, 1e4, True], [3, 40, True]]
-    opened.get("about:blank")  # where no policy forbids it
-    unit, below, small, decades, few = opened.execute_async_script(script, asset("viewer.js"), given)
-    assert unit[0] == [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
-    assert unit[1] == pytest.approx(np.sqrt(unit[0]).tolist())
-    assert (below[0], small[0]) == (unit[0][:-1], unit[0][:4])
-    assert decades == [[1, 10, 100, 1000, 10000], pytest.approx([0, 0.25, 0.5, 0.75, 1])]
-    assert few[0] == [5, 10, 20]
-
-
-@pytest.mark.parametrize("width", [1300, 400])
-def test_it_fits_into_the_window(opened, width):
-    with window(opened, width):
-        assert width_of(opened) <= width
-        lefts = opened.execute_script(
-            "return [...document.querySelectorAll('.pair canvas')].map((one) => one.getBoundingClientRect().left)"
-        )
-        assert (lefts[0] == lefts[1]) == (width == 400)

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
-from sinkjax.viewing.maps import DECADES, MapPanel, Maps, strongest
-from tests.pages import complaints, requested
+from sinkjax.viewing.maps import DECADES, Maps, strongest
 from tests.viewing.test_maps import decoded
-from tests.viewing.views import chosen
 
 PROMPT = "They sent for <b>Ness</b></script> at half past two."
 
@@ -81,45 +77,3 @@ def test_a_record_shows_what_it_holds_alone_and_beside_another(model):
     chosen = sinkjax.Probe(attention=(1, 3))
     record = sinkjax.forward(model.params, tokens, model.config, (), chosen, lengths).record
     assert record.show(layers=(1, 3)).panels[0].choices["layer"] == ["1", "3"]
-
-
-def test_what_cannot_be_shown_says_why(model):
-    tokens, lengths = sinkjax.encode(model, ["a b", "c d"], bos="model", length=4)
-    run = lambda probe: sinkjax.forward(model.params, tokens, model.config, (), probe, lengths).record  # noqa: E731
-    with pytest.raises(SinkjaxError, match=r"nothing to show: .* Probe\(attention=True"):
-        run(sinkjax.Probe(nll=True)).show()
-    record = run(sinkjax.Probe(resid_max=True))
-    with pytest.raises(SinkjaxError, match="prompt 2 is out of range"):
-        record.show(prompt=2)
-    with pytest.raises(SinkjaxError, match="3 tokens for 4 positions"):
-        record.show(tokens=["a", "b", "c"])
-    with pytest.raises(SinkjaxError, match="choose fewer layers or tokens"):
-        Maps(
-            ["a"], [["a"] * 3000], [MapPanel("", "", np.zeros((1, 3000, 3000), np.float32), {}, "query token", "key token")]
-        ).html()
-
-
-@pytest.mark.page
-def test_in_a_browser_the_maps_follow_the_choices_and_ask_for_nothing(shown, browser, tmp_path: Path):
-    from selenium.webdriver.common.by import By
-
-    file = tmp_path / "saved.html"  # as a saved notebook holds it
-    file.write_text(f'<!doctype html><meta charset="utf-8">{shown._repr_html_()}', encoding="utf-8")
-    requested(browser)
-    browser.get(file.as_uri())
-    browser.switch_to.frame(0)
-
-    drawn = "return document.querySelector('.pair canvas').toDataURL()"
-    first, before = chosen(browser)["layer"], browser.execute_script(drawn)
-    assert first == shown.start["layer"]
-    captions = [entry.text for entry in browser.find_elements(By.CSS_SELECTOR, ".pair figcaption")]
-    assert captions[:2] == ["no edit", 'with "masked" <i>']
-    assert browser.find_elements(By.CSS_SELECTOR, "b, i") == []
-    browser.find_element(By.CSS_SELECTOR, 'button[title="previous layer"]').click()
-    assert chosen(browser)["layer"] == (first - 1) % 4
-    assert browser.execute_script(drawn) != before
-    assert browser.execute_script("return document.documentElement.scrollHeight") <= int(
-        re.search(r"height: (\d+)px", shown._repr_html_())[1]
-    )
-    assert complaints(browser) == []
-    assert [address for address in requested(browser) if not address.startswith(("file:", "data:", "blob:", "about:"))] == []

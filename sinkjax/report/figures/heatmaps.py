@@ -122,13 +122,15 @@ def heatmaps(
             image = draw_map(panel, values, norm, scale.signed, **form)
             panel.set_title(next(title_of, ""))
             share = widths[column] / sum(widths) if widths else 1 / columns
-            _name_cells(panel, "x", x[column % len(x)], share * (size[0] - MARGIN), square)
-            _name_cells(panel, "y", y, share * (size[0] - MARGIN), square)
+            inches = min(share * (size[0] - MARGIN), size[1] / len(rows) - TITLE if square else math.inf)
+            _name_cells(panel, "x", x[column % len(x)], inches, square)
+            _name_cells(panel, "y", y, inches, square)
             if marked is not None:  # on the grey side of the map, which has no keys
                 start, end = (marked + 0.7 + len(values) / 6, marked), (marked + 0.7, marked)
                 panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": COLOURS[1], "lw": 1.6})
         if number == len(rows) - 1 or len(colours) > 1:
-            bar = figure.colorbar(image, ax=list(axes[number]) if len(colours) > 1 else axes, pad=0.02, aspect=24)
+            place: dict[str, Any] = {"ax": list(axes[number])} if len(colours) > 1 else {"ax": axes, "shrink": 0.8}
+            bar = figure.colorbar(image, **place, pad=0.02, aspect=24)
             bar.set_label(wrapped(scale.label, int(size[1] / len(colours) * LABEL_WIDTH)))
             if scale.kind == "log":
                 plain_ticks(bar.ax.yaxis)

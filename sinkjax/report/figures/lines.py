@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.report.figures import style
-from sinkjax.report.figures.style import COLOURS, MARKERS, legend_above, logarithmic, panels, plain_ticks, styled
+from sinkjax.report.figures.style import COLOURS, MARKERS, WIDTH, legend_above, logarithmic, panels, plain_ticks, styled
 
 if TYPE_CHECKING:
     import matplotlib.axis
@@ -93,6 +93,7 @@ def lines(
     share: Literal["row", "col", "none"] = "row",
     courses: bool = False,
     height: float = HEIGHT,
+    width: float = WIDTH,
 ) -> Figure:
     """Draw lines with interval bands in panels that share x.
 
@@ -104,12 +105,13 @@ def lines(
         share: The panels that share y. The panels of a row then have one label.
         courses: Whether lines have many points, so that no point has a marker; the first line, the baseline, is then black.
         height: Inches per row.
+        width: Inches of the figure.
 
     Returns:
         A matplotlib figure.
     """
     wide = max(map(len, grid))
-    figure, axes = panels(len(grid), wide, height, sharex=True, sharey=False if share == "none" else share)
+    figure, axes = panels(len(grid), wide, height, sharex=True, sharey=False if share == "none" else share, width=width)
     whole = all(isinstance(x, int) for row in grid for panel in row for line in panel.lines for x in line.x)
     shared: dict[object, list[tuple[Axes, Panel]]] = {}  # the panels of each y axis; the first one sets it
     for row, entries in enumerate(grid):
@@ -156,8 +158,7 @@ def _scale(axes: Axes, entries: Sequence[Panel]) -> None:
         axes.set_ylim(low, high)
         _plain_if_narrow(axes.yaxis)
     elif not first.signed:
-        least = max(max(panel.top, style.reach(panel.ylabel)) for panel in entries)  # so that small values look small
-        axes.set_ylim(bottom=0, top=max(high, least))
+        axes.set_ylim(0, max(high, *(max(panel.top, style.reach(panel.ylabel)) for panel in entries)))
         style.spaced_ticks(axes.yaxis, 6, steps=[1, 2, 5, 10])  # counts have no halves
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
@@ -34,23 +35,16 @@ DPI = 160
 MOST_COLUMNS = 3  # with more small panels, ticks would be illegible
 HEADS = 10.0  # minimum upper end, in %, of an axis for a share of heads
 LETTERS, MARK = 112, 7  # width in characters of a legend as wide as a figure, and of a mark
-SETTINGS: Any = {
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.labelsize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.grid": False,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 3.5,
-    "figure.facecolor": "white",
-    "svg.hashsalt": "sinkjax",
-}
+
+
+@cache
+def _settings() -> Any:
+    """Return every setting of a figure: matplotlib's defaults, and the common style over them."""
+    import matplotlib
+
+    style = matplotlib.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
+    return defaults | style
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -61,8 +55,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
         extras.require("a figure", "report", "matplotlib")
         import matplotlib
 
-        defaults: Any = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
-        with matplotlib.rc_context(defaults | SETTINGS):
+        with matplotlib.rc_context(_settings()):
             figure = draw(*args, **kwargs)
             _write_literally(figure)
         return figure
@@ -105,9 +98,9 @@ def canvas(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
-    """Make a figure as wide as the page, with axes [rows, columns] that share their scales. height: inches per row."""
-    figure = canvas(WIDTH, rows * height)
+def panels(rows: int, columns: int, height: float, width: float = WIDTH, **options: Any) -> tuple[Figure, Any]:
+    """Make a figure, by default as wide as the page, with axes [rows, columns]. height: inches per row."""
+    figure = canvas(width, rows * height)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
@@ -186,7 +179,7 @@ def render(figure: Figure, kind: str) -> bytes:
     """Render a figure as the bytes of an "svg" or "png" file, reproducibly."""
     import matplotlib
 
-    with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
+    with matplotlib.rc_context(_settings()), io.BytesIO() as buffer:
         _write_literally(figure)  # it may come from a study's own function
         figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
         return buffer.getvalue()

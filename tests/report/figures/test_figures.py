@@ -126,11 +126,6 @@ def test_every_run_has_a_panel_on_one_scale_and_the_lowest_panels_have_ticks(cou
     assert named == [place >= count - columns for place in range(count)]
 
 
-def test_layers_of_one_run_fill_rows_of_three():
-    figure = plot.by_layer(MAPS[:4, 0], [0, 1, 2, 5], ["a"] * N, count_from=1)
-    assert [axes.get_title() for axes in figure.axes[:4]] == ["layer 1", "layer 2", "layer 3", "layer 6"]
-
-
 WIDE, NARROW = np.linspace(0, 30, 60).reshape(20, 3), np.array([[50.0, np.nan, 70.0], [1.0, 2.0, 3.0]])
 
 
@@ -185,12 +180,6 @@ def test_the_panels_of_a_row_share_their_y_axis_and_cut_nothing():
     assert (low, mean.tolist()) == (89, [90, 90, 90])
 
 
-def test_one_legend_can_stand_above_all_panels():
-    figure = lines([[panel(2), panel(3)]], "layer", "above")
-    assert [[text.get_text() for text in legend.get_texts()] for legend in figure.legends] == [["key 0", "no edit"]]
-    assert not any(axes.get_legend() for axes in figure.axes)
-
-
 @pytest.mark.parametrize("widths", [(1, 2), (2, 1)])
 def test_rows_of_panels_may_have_different_widths(widths):
     figure = lines([[panel(2)] * width for width in widths], "layer")
@@ -213,13 +202,6 @@ def test_an_axis_shows_what_lies_below_zero_only_if_signed_and_its_top_if_given(
     assert signed[0] < -4
     assert plain[0] == 0
     assert (topped[1], shares[1]) == (50, 10)
-
-
-@pytest.mark.parametrize(("high", "plain"), [(5000, True), (500_000, False)])
-def test_a_short_logarithmic_axis_has_plain_numbers(high, plain):
-    (axes,) = lines([[Panel("", "largest |h|", [Line("key 0", [0, 1], [point(900), point(high)])], log=True)]], "layer").axes
-    labels = [label for label in (tick.get_text() for tick in axes.get_yticklabels()) if label]
-    assert all(label.replace(",", "").isdigit() for label in labels) == plain
 
 
 @pytest.mark.parametrize(("ends", "low", "ratio"), [((5, 5.2), None, 10), ((500, 9000), 250, None)])
