@@ -22,11 +22,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import sinkjax
 from sinkjax import study as vocabulary
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import KEYS, SCALING_KEYS
-from sinkjax.checkpoints.gguf_family import ABSENT
 from sinkjax.checkpoints.settings import OnModel
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
@@ -210,15 +211,16 @@ def gguf_keys() -> str:
     rotation |= {"rope.scaling.type": "`rope_scaling.rope_type`", "rope.scaling.attn_factor": "`rope_scaling.attention_factor`"}
     rotation |= {"rope.scale_linear": "`rope_scaling.factor`", "rope.dimension_count": "`partial_rotary_factor`"}
     shared = {key: f"`{to}`" for key, to in KEYS.items()} | rotation | {"attention.value_length": "must equal `head_dim`"}
-    lines = [("all", f"`{key}`", to, ABSENT.get(key, "required")) for key, to in shared.items()]
+    absent = yaml.safe_load((DOCS / "reference" / "gguf_absent.yaml").read_text(encoding="utf-8"))
+    lines = [("all", f"`{key}`", to, absent["all"].get(key, "required")) for key, to in shared.items()]
     for name, family in families().items():
         if (layout := family.gguf) is None:
             continue
         own = {key: f"`{to}`" if to else "" for key, to in layout.keys.items()}
         own |= {key: f"must be {value}" for key, value in layout.fixed.items()}
-        own |= {key: shared[key] for key in layout.absent if key not in own}
+        own |= {key: shared[key] for key in absent.get(name, {}) if key not in own}
         label = f"`{layout.architecture}`" if layout.architecture != "llama" else f"`llama` ({name})"
-        told = {**ABSENT, **layout.absent}
+        told = {**absent["all"], **absent.get(name, {})}
         lines += [(label, f"`{key}`", to, told.get(key, "required")) for key, to in own.items()]
     return _table(("architecture", "key", "in config.json", "llama.cpp, if it is missing"), lines)
 

@@ -32,6 +32,10 @@ from sinkjax.errors import SinkjaxError, short, unknown
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADVICE = "load the model with peft, and save or pass model.merge_and_unload()"
+READ = frozenset(
+    {"peft_type", "base_model_name_or_path", "revision", "r", "rank_pattern", "lora_alpha", "alpha_pattern", "fan_in_fan_out"}
+    | {"use_rslora", "use_dora"}
+)
 # Settings that choose what is trained or how, which the tensors show, or that name origins.
 INERT = frozenset(
     {"task_type", "auto_mapping", "peft_version", "inference_mode", "target_modules", "exclude_modules", "lora_dropout", "bias"}
@@ -73,17 +77,14 @@ class Adapter:
 
         Errors: a key that matches no module; as for `matches`; not a number.
         """
-        own = self.values.table(pattern)
-        found = matches([*own], modules, f"{pattern} in {self.values.where}") if own else {}
-        for key, named in found.items():
-            if not named:
-                raise unknown(f"module in {pattern} of {self.values.where}:", key, modules)
-        fields = Fields(own, f"{pattern} of {self.values.where}", nested=True)
-        first = {module: next((key for key, named in found.items() if module in named), None) for module in modules}
-        return {
-            module: fields.number(key, -GREATEST) if key else self.values.number(usual, -GREATEST)
-            for module, key in first.items()
-        }
+        fields = Fields(self.values.table(pattern), f"{pattern} of {self.values.where}", in_table=True)
+        matched = matches([*fields.values], modules, f"{pattern} in {self.values.where}") if fields.values else {}
+        numbers: dict[str, float] = {}
+        for key, names in matched.items():
+            if not names:
+                raise unknown(f"module in {fields.where}:", key, modules)
+            numbers = dict.fromkeys(names, fields.number(key, -GREATEST)) | numbers
+        return dict.fromkeys(modules, self.values.number(usual, -GREATEST)) | numbers
 
 
 def read_adapter(folder: Path) -> Adapter | None:
@@ -96,30 +97,17 @@ def read_adapter(folder: Path) -> Adapter | None:
     values = Fields(read_json(folder / SETTINGS), str(folder / SETTINGS), {"r": 8, "lora_alpha": 8})  # peft's defaults
     kind = values.values.get("peft_type")
     refuse(kind != "LORA", f"{values.where} is an adapter of peft_type {short(kind)}, which sinkjax does not merge: {ADVICE}")
-    values.read |= {
-        "peft_type",
-        "base_model_name_or_path",
-        "revision",
-        "r",
-        "rank_pattern",
-        "lora_alpha",
-        "alpha_pattern",
-        "use_rslora",
-        "use_dora",
-    }
-    values.read |= {"fan_in_fan_out", "init_lora_weights"}
-    refused = [key for key, value in values.values.items() if value and key not in values.read | INERT]
-    if values.values.get("init_lora_weights", True) not in INITIAL:
-        refused.append("init_lora_weights")
-    if refused:
-        what = f"{refused[0]!r}: {short(values.values[refused[0]])}"
-        raise SinkjaxError(f"the adapter {values.where} states {what}, which sinkjax does not merge: {ADVICE}")
-    if not (folder / WEIGHTS).is_file():
-        raise SinkjaxError(f"the adapter in {folder} has no {WEIGHTS}; if its weights are a pickle, {ADVICE}")
+    initial = values.values.get("init_lora_weights", True) in INITIAL
+    for key, value in values.values.items():
+        merged = initial if key == "init_lora_weights" else not value or key in READ | INERT
+        refuse(not merged, f"the adapter {values.where} states {key!r}: {short(value)}, which sinkjax does not merge: {ADVICE}")
     base, revision = (values.values.get(key) or None for key in ("base_model_name_or_path", "revision"))
-    if not isinstance(base, str):
-        raise SinkjaxError(f"the adapter {values.where} names no base_model_name_or_path, so nothing can be merged: {ADVICE}")
-    return Adapter(folder, base, revision if isinstance(revision, str) else None, values, read_safetensors(folder / WEIGHTS))
+    no_base = not isinstance(base, str)
+    refuse(no_base, f"the adapter {values.where} names no base_model_name_or_path, so nothing can be merged: {ADVICE}")
+    pickled = not (folder / WEIGHTS).is_file()
+    refuse(pickled, f"the adapter in {folder} has no {WEIGHTS}; if its weights are a pickle, {ADVICE}")
+    revision = revision if isinstance(revision, str) else None
+    return Adapter(folder, str(base), revision, values, read_safetensors(folder / WEIGHTS))
 
 
 def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
@@ -142,10 +130,9 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
     tensors = dict(checkpoint.tensors)
     for name, match in found.items():
         target = meant[given[name]]
-        if target not in tensors:
-            raise SinkjaxError(f"{where} has {name!r}, which changes no tensor of {checkpoint.where}")
-        if checkpoint.config.tied and target == embed:
-            raise SinkjaxError(f"{where} changes {target}, which is tied to the unembedding; peft does not merge the two alike")
+        refuse(target not in tensors, f"{where} has {name!r}, which changes no tensor of {checkpoint.where}")
+        tied = checkpoint.config.tied and target == embed
+        refuse(tied, f"{where} changes {target}, which is tied to the unembedding; peft does not merge the two alike")
         if match is None:
             tensors[target] = adapter.tensors[name]
         else:
@@ -165,37 +152,29 @@ def matches(expressions: Sequence[str], names: Sequence[str], where: str) -> dic
     They are matched in another process, because some take longer than the age of the universe and none can be interrupted.
     Errors: not a regular expression; one that takes longer than TIME.
     """
+    command, pairs = [sys.executable, "-I", "-c", MATCH], json.dumps([expressions, names])
     try:
-        found = subprocess.run(
-            [sys.executable, "-I", "-c", MATCH],
-            input=json.dumps([expressions, names]),
-            capture_output=True,
-            text=True,
-            timeout=TIME,
-        )
+        done = subprocess.run(command, input=pairs, capture_output=True, text=True, timeout=TIME)
     except subprocess.TimeoutExpired:
-        raise SinkjaxError(
-            f"a regular expression of {where} takes more than {TIME} s on the names of modules; simplify: {short([*expressions])}"
-        ) from None
-    if found.returncode:
-        raise SinkjaxError(f"{where} must be regular expressions: {(found.stderr.strip().splitlines() or ['no memory'])[-1]}")
-    return dict(json.loads(found.stdout))
+        slow = f"a regular expression of {where} takes more than {TIME} s on the names of modules"
+        raise SinkjaxError(f"{slow}; simplify: {short([*expressions])}") from None
+    reason = (done.stderr.strip().splitlines() or ["no memory"])[-1]
+    refuse(done.returncode != 0, f"{where} must be regular expressions: {reason}")
+    return dict(json.loads(done.stdout))
 
 
 def _merged(base: Tensor, adapter: Adapter, module: str, own: Mapping[str, np.ndarray], alpha: float, rank: float) -> Tensor:
     """Return a weight with its change, computed in float32 (or float64 if it is stored so), by rows. own: the arrays by name."""
     embedding = any(name.startswith("embedding") for name in own)
     ends = ("embedding_A", "embedding_B") if embedding else ("A", "B")
-    if not own.keys() >= {*ends} or (embedding and "magnitude_vector" in own):
-        raise SinkjaxError(f"the adapter in {adapter.folder} has only {', '.join(sorted(own))} for {module}: {ADVICE}")
+    where = f"the adapter in {adapter.folder}"
+    incomplete = not own.keys() >= {*ends} or (embedding and "magnitude_vector" in own)
+    refuse(incomplete, f"{where} has only {', '.join(sorted(own))} for {module}: {ADVICE}")
     a, b, turned = own[ends[0]], own[ends[1]], embedding or bool(adapter.values.values.get("fan_in_fan_out"))
     left, right = (a.T, b.T) if turned else (b, a)
-    if a.ndim != 2 or b.ndim != 2 or (left.shape[0], right.shape[1]) != base.shape or left.shape[1] != right.shape[0]:
-        raise SinkjaxError(
-            f"the adapter in {adapter.folder} has A {a.shape} and B {b.shape} for {module}, whose weight is {base.shape}"
-        )
-    if a.shape[0] != rank:
-        raise SinkjaxError(f"the adapter in {adapter.folder} has A {a.shape} for {module}, whose rank is {rank:g} in {SETTINGS}")
+    fits = a.ndim == b.ndim == 2 and (left.shape[0], right.shape[1]) == base.shape and left.shape[1] == right.shape[0]
+    refuse(not fits, f"{where} has A {a.shape} and B {b.shape} for {module}, whose weight is {base.shape}")
+    refuse(a.shape[0] != rank, f"{where} has A {a.shape} for {module}, whose rank is {rank:g} in {SETTINGS}")
     dtype = np.dtype(np.float64 if base.stored == "float64" else np.float32)
     left, right = (array.astype(dtype) for array in (left, right))
     scale = alpha / (math.sqrt(rank) if adapter.values.values.get("use_rslora") else rank)
@@ -223,12 +202,13 @@ def _merged(base: Tensor, adapter: Adapter, module: str, own: Mapping[str, np.nd
 
 def refuse_unmerged(names: Iterable[str], where: str) -> None:
     """Raise if tensors belong to an adapter that has not been merged."""
-    if name := next((name for name in names if UNMERGED.search(name)), None):
+    for name in filter(UNMERGED.search, names):
         raise SinkjaxError(f"{where} has {name!r}, a part of an adapter that is not merged: {ADVICE}")
 
 
 def refuse_live(model: Any) -> None:
     """Raise if a PyTorch model contains modules of peft."""
     modules: Iterable[Any] = model.modules() if hasattr(model, "modules") else ()
-    if found := next((each for each in modules if type(each).__module__.split(".")[0] == "peft"), None):
-        raise SinkjaxError(f"this model has an adapter of peft that is not merged ({type(found).__name__}): {ADVICE}")
+    for kind in map(type, modules):
+        unmerged = kind.__module__.split(".")[0] == "peft"
+        refuse(unmerged, f"this model has an adapter of peft that is not merged ({kind.__name__}): {ADVICE}")

@@ -14,8 +14,8 @@ from sinkjax.checkpoints.family import ACTIVATIONS, SIZES, families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import check_model
 from sinkjax.checkpoints.native import stored, write_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 
@@ -76,19 +76,15 @@ def llama_values(config: Config) -> dict[str, Any]:
     norm = config.norm if isinstance(config.norm, RMSNorm) else RMSNorm(1e-5)
     rope = config.position if isinstance(config.position, Rope) else Rope(10000.0)
     scaling = {} if rope.scaling is None else {k: v for k, v in dataclasses.asdict(rope.scaling).items() if v is not None}
-    original = scaling.pop("original_context", None)
-    context = config.context
-    if isinstance(rope.scaling, DynamicScaling):
-        context = original
-    elif original is not None:
-        scaling["original_max_position_embeddings"] = original
+    original, dynamic = scaling.pop("original_context", None), isinstance(rope.scaling, DynamicScaling)
+    scaling |= {} if dynamic or original is None else {"original_max_position_embeddings": original}
     values: dict[str, Any] = {
         "model_type": MODEL_TYPE,
         "architectures": ["LlamaForCausalLM"],
         **{key: getattr(config, name) for name, key in SIZES.items()},
         "intermediate_size": config.mlp_width or 1,
         "vocab_size": config.vocab_size or 1,
-        "max_position_embeddings": context,
+        "max_position_embeddings": original if dynamic else config.context,
         "rms_norm_eps": norm.eps,
         "rope_theta": rope.theta,
         "rope_scaling": None if rope.scaling is None else {"rope_type": KINDS[type(rope.scaling)], **scaling},
@@ -97,10 +93,9 @@ def llama_values(config: Config) -> dict[str, Any]:
         "mlp_bias": config.mlp_bias,
     }
     nearest, _ = read_config(values, "the exported config")
-    for field in dataclasses.fields(Config):
-        own = getattr(config, field.name)
-        if own != getattr(nearest, field.name):
-            raise SinkjaxError(f"only a Llama can be exported to a Hugging Face folder, and this model's {field.name} is {own!r}")
-    if config.width % config.heads:
-        raise SinkjaxError(f"transformers needs a Llama whose width ({config.width}) is a multiple of heads ({config.heads})")
+    for name in (field.name for field in dataclasses.fields(Config)):
+        value, differs = getattr(config, name), getattr(config, name) != getattr(nearest, name)
+        refuse(differs, f"only a Llama can be exported to a Hugging Face folder, and this model's {name} is {value!r}")
+    uneven = config.width % config.heads > 0
+    refuse(uneven, f"transformers needs a Llama whose width ({config.width}) is a multiple of heads ({config.heads})")
     return values

@@ -19,7 +19,6 @@ from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
 from sinkjax.checkpoints.names import LeafPart, Table
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm, RMSNorm
 from sinkjax.model.rotary import LayerRopes, Rope
@@ -153,6 +152,10 @@ def as_many_as_heads(fields: Fields) -> int:
     return fields.integer("num_attention_heads")
 
 
+# Absences that the classes of many families document.
+COMMON = {"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False}
+
+
 def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
     """Read the rotary position and the context. head_dim: defaults to the rotated part, in families with partial rotation."""
     context, theta = fields.integer("max_position_embeddings"), fields.number("rope_theta")
@@ -193,13 +196,11 @@ def windows(fields: Fields, size: int | None, sliding: Callable[[int], bool], la
     kinds = fields.values.get("layer_types")
     if kinds is None:
         kinds = ["sliding_attention" if size and sliding(layer) else "full_attention" for layer in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers:
-        raise fields.wrong("layer_types", kinds, f"a list of {layers} kinds of layer")
-    for kind in kinds:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise fields.wrong("layer_types", kind, "made of full_attention and sliding_attention")
-    if "sliding_attention" in kinds and not size:
-        raise SinkjaxError(f"layer_types in {fields.where} has sliding_attention, but no sliding window is in use")
+    fields.require(isinstance(kinds, list) and len(kinds) == layers, "layer_types", f"a list of {layers} kinds of layer")
+    known = all(kind in ("full_attention", "sliding_attention") for kind in kinds)
+    fields.require(known, "layer_types", "made of full_attention and sliding_attention")
+    wanted = "sliding_attention" in kinds and not size
+    refuse(wanted, f"layer_types in {fields.where} has sliding_attention, but no sliding window is in use")
     found = tuple(size if kind == "sliding_attention" else None for kind in kinds)
     return {"windows": found if any(found) else None}
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkjax.config_files.checks import is_number, refuse
 from sinkjax.errors import LONGEST, SinkjaxError, unknown
 
 LARGEST = 2**31 - 1
@@ -24,7 +25,7 @@ class Fields:
 
     values: key -> JSON value. where: the file's name in messages. defaults: value of an absent (or null) key, or a function of
     the settings that returns it; a key without a default is required. assumed: the defaults that were used, for provenance.
-    ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name. nested:
+    ignored: keys that the user wants to ignore; a nested table's keys are prefixed by its name. in_table:
     whether the settings are a table in a file, where `assume` supplies nothing.
     """
 
@@ -34,18 +35,17 @@ class Fields:
     assumed: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     ignored: Collection[str] = ()
-    nested: bool = False
+    in_table: bool = False
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or its default; raise if it has neither."""
         self.read.add(key)
         value = self.values.get(key)
-        if value is None and key in self.defaults:
+        if value is None:
+            way = "write it into the file" if self.in_table else f"load(..., assume={{{key!r}: ...}}) supplies it"
+            refuse(key not in self.defaults, f"{self.where} does not state {key!r}, which has no default; {way}")
             default = self.defaults[key]
             value = self.assumed[key] = default(self) if callable(default) else default
-        elif value is None:
-            way = "write it into the file" if self.nested else f"load(..., assume={{{key!r}: ...}}) supplies it"
-            raise SinkjaxError(f"{self.where} does not state {key!r}, which has no default; {way}")
         return value
 
     def stated(self, key: str) -> bool:
@@ -56,16 +56,14 @@ class Fields:
         """Return an integer from `low` to `high`; some programs write 8 as 8.0."""
         value = self.get(key)
         value = int(value) if isinstance(value, float) and value.is_integer() else value
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.wrong(key, value, f"an integer from {low} to {high}")
-        return value
+        self.require(type(value) is int and low <= value <= high, key, f"an integer from {low} to {high}")
+        return int(value)
 
     def number(self, key: str, low: float | None = None) -> float:
         """Return a number of at least `low` (None: above 0) that is small enough for float32 arithmetic."""
         value = self.get(key)
         bound, least = ("above 0", math.ulp(0)) if low is None else (f"of at least {low:g}", low)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < GREATEST:
-            raise self.wrong(key, value, f"a number {bound} and below {GREATEST:g}")
+        self.require(is_number(value) and least <= value < GREATEST, key, f"a number {bound} and below {GREATEST:g}")
         return float(value)
 
     def optional_number(self, key: str, low: float | None = None) -> float | None:
@@ -76,9 +74,8 @@ class Fields:
 
     def flag(self, key: str) -> bool:
         value = self.get(key)
-        if not isinstance(value, bool):
-            raise self.wrong(key, value, "true or false")
-        return value
+        self.require(isinstance(value, bool), key, "true or false")
+        return bool(value)
 
     def choice(self, key: str, allowed: Collection[str], what: str) -> str:
         value = self.get(key)
@@ -89,15 +86,18 @@ class Fields:
     def table(self, key: str) -> dict[str, Any]:
         """Return a nested table; an absent one is empty."""
         self.read.add(key)
-        if self.stated(key) and not isinstance(self.values[key], dict):
-            raise self.wrong(key, self.values[key], "a table of settings")
+        self.require(not self.stated(key) or isinstance(self.values[key], dict), key, "a table of settings")
         return dict(self.values.get(key) or {})
+
+    def inner(self, key: str, defaults: Mapping[str, Any] | None = None, table: Mapping[str, Any] | None = None) -> Fields:
+        """Return the settings of a nested table with its own defaults. table: its values if they are not the file's own."""
+        values = self.table(key) if table is None else table
+        return Fields(values, f"{key} of {self.where}", defaults or {}, self.assumed, ignored=self.ignored, in_table=True)
 
     def fixed(self, key: str, only: Any) -> None:
         """Raise unless the key is absent or has the only supported value."""
         self.read.add(key)
-        if self.stated(key) and self.values[key] != only:
-            raise self.wrong(key, self.values[key], f"{only!r}, the only value supported")
+        self.require(not self.stated(key) or self.values[key] == only, key, f"{only!r}, the only value supported")
 
     def finish(
         self, inert: Iterable[str] = (), prefix: str = "", elsewhere: Collection[str] = (), here: str = "this file"
@@ -108,19 +108,20 @@ class Fields:
         files of other kinds. here: what this file describes, for an error about one of these.
         """
         for key in self.read:
-            if prefix + key in self.ignored:
-                raise SinkjaxError(f"{prefix + key!r} in {self.where} has an effect, so ignore_keys cannot leave it out")
+            effective = prefix + key in self.ignored
+            refuse(effective, f"{prefix + key!r} in {self.where} has an effect, so ignore_keys cannot leave it out")
         passed = {*inert, *self.ignored}
-        stated = sorted(key for key in self.values if self.stated(key) and key not in self.read)
-        if odd := [prefix + key for key in stated if prefix + key not in passed]:
-            if telling := next((key for key in stated if prefix + key in odd and key in elsewhere), None):
-                raise SinkjaxError(
-                    f"unknown config key {prefix + telling!r} in {self.where}: it changes numbers elsewhere, but {here} has none"
-                    " of its kind; correct what the file describes, or set the key to null if the model was trained without it"
-                )
-            shown = [key[:LONGEST] for key in odd[:SHOWN]]
-            near = [difflib.get_close_matches(key.removeprefix(prefix), self.read, n=1, cutoff=0.75) for key in shown]
-            guesses = ["".join(f" (did you mean {guess!r}?)" for guess in guesses) for guesses in near]
+        odd = sorted(key for key in self.values if self.stated(key) and key not in self.read and prefix + key not in passed)
+        for key in odd:
+            refuse(
+                key in elsewhere,
+                f"unknown config key {prefix + key!r} in {self.where}: it changes numbers elsewhere, but {here} has none of its"
+                " kind; correct what the file describes, or set the key to null if the model was trained without it",
+            )
+        if odd:
+            near = {key: difflib.get_close_matches(key, self.read, n=1, cutoff=0.75) for key in odd[:SHOWN]}
+            shown = [(prefix + key)[:LONGEST] for key in near]
+            guesses = ["".join(f" (did you mean {guess!r}?)" for guess in found) for found in near.values()]
             named = ", ".join(f"{key!r}{guess}" for key, guess in zip(shown, guesses, strict=True))
             named += f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
             keys, them = ("key", "it") if len(odd) == 1 else ("keys", "them")
@@ -128,9 +129,10 @@ class Fields:
                 f"unknown config {keys} {named} in {self.where}: if no number depends on {them}, {let_pass(shown)}"
             )
 
-    def wrong(self, key: str, value: Any, wanted: str) -> SinkjaxError:
-        """Build the error for a value of the wrong kind."""
-        return SinkjaxError(f"{key!r} in {self.where} must be {wanted}, not {_short(value)}")
+    def require(self, right: bool, key: str, wanted: str) -> None:
+        """Raise the error for a value of the wrong kind unless it is right."""
+        value = self.values[key] if self.stated(key) else self.assumed.get(key)
+        refuse(not right, f"{key!r} in {self.where} must be {wanted}, not {_short(value)}")
 
 
 def let_pass(keys: Collection[str]) -> str:

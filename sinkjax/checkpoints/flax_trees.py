@@ -22,7 +22,7 @@ H: of a head; F: of the MLP):
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ import jax
 from sinkjax.checkpoints.in_memory import from_arrays
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import short
 from sinkjax.model.config import Config
 from sinkjax.runtime.settings import fixed_settings
 
@@ -73,10 +73,10 @@ def from_flax(
             tree without leaves; two leaves of one name; a stack of the Gemma library that is not one.
     """
     leaves = dict(named_leaves(tree))
-    if not leaves or "" in leaves:  # a bare leaf has no name
-        raise SinkjaxError(f"a tree of Flax holds arrays in nested mappings, but {short(tree)} has none")
-    if isinstance(config, Config) and family is None:
-        raise SinkjaxError("a sinkjax.Config does not say how the leaves are named; give a family, such as family='llama'")
+    bare = not leaves or "" in leaves  # a bare leaf has no name
+    refuse(bare, f"a tree of Flax holds arrays in nested mappings, but {short(tree)} has none")
+    unnamed = isinstance(config, Config) and family is None
+    refuse(unnamed, "a sinkjax.Config does not say how the leaves are named; give a family, such as family='llama'")
     if f"transformer.{GEMMA}" in leaves:
         leaves = {path.removeprefix("transformer."): array for path, array in leaves.items()}
     arrays: dict[str, Any] = {}
@@ -122,10 +122,11 @@ def _gemma(path: str, array: Any, leaves: Mapping[str, Any]) -> list[tuple[str, 
     if rest in GEMMA_STACKS:
         names = GEMMA_STACKS[rest]
         refuse(len(array) != len(names), f"{path} of the tree must stack {len(names)} matrices, and has the shape {array.shape}")
-        turned = rest == "mlp.gating_einsum" and array.shape[1] == leaves[GEMMA].shape[1]  # [2, D, F]
-        matrix: Callable[[Any], Any] = (lambda part: part.T) if turned else (lambda part: part)
-        of = matrix if rest.startswith("mlp") else _outputs_first
-        return [(f"{place}.{name}.weight", of(part)) for name, part in zip(names, array, strict=True)]
+        if rest.startswith("attn"):
+            array = [_outputs_first(part) for part in array]
+        elif array.shape[1] == leaves[GEMMA].shape[1]:  # [2, D, F]
+            array = array.swapaxes(1, 2)
+        return [(f"{place}.{name}.weight", part) for name, part in zip(names, array, strict=True)]
     if rest == "attn.q_einsum":
         return [(f"{place}.self_attn.q_proj.weight", _outputs_first(array))]
     if rest == "attn.attn_vec_einsum":

@@ -31,6 +31,7 @@ CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
+REPLACED = "{} was replaced by another model while it was read; load it again"
 # Rotary frequencies that old checkpoints carry; they follow from the config.
 INERT_TENSORS = ("*rotary_emb.inv_freq",)
 
@@ -45,18 +46,16 @@ def read_folder(
     Errors: no config.json or no safetensors; a missing shard; any fault in a file, by name, such as one that changed since
     `save` wrote it; another model replaced it meanwhile.
     """
-    if not (folder / CONFIG).is_file():
-        held = sorted(path.name for path in folder.glob("*.gguf"))
-        instead = f"; of the .gguf files in it, name one: {', '.join(held)}" if held else ""
-        raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model{instead}")
+    held = ", ".join(sorted(path.name for path in folder.glob("*.gguf")))
+    instead = f"; of the .gguf files in it, name one: {held}" if held else ""
+    refuse(not (folder / CONFIG).is_file(), f"the folder {folder} has no config.json, so it is not a model{instead}")
     if weights:
         _refuse_damage(folder)
     values = read_json(folder / CONFIG)
     if values.get("model_type") == native.MODEL_TYPE:
-        tensors = _weights_of(values, folder) if weights else {}
-        left_out = bool(ignore_keys or assume)
-        refuse(left_out, f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
-        return native.read(folder, values, tensors)
+        changed = bool(ignore_keys or assume)
+        refuse(changed, f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
+        return native.read(folder, values, _weights_of(values, folder) if weights else {})
     text, omitted, whole = text_part(values, str(folder / CONFIG), ignore_keys)
     config, assumed = read_config(text, str(folder / CONFIG), ignore_keys, omitted | dict(assume or {}))
     tokenizer = read_folder_tokenizer(folder, {**text, **values}, ignore_keys)
@@ -101,10 +100,10 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / SINGLE]
     if (folder / INDEX).is_file():
         return sorted({folder / shard for shard in _weight_map(folder).values()})
-    if held := sorted(path.name for path in folder.glob("model-*.safetensors")):
-        raise SinkjaxError(f"{folder} has {', '.join(held)}, but no {INDEX}, which says what each shard holds")
-    if any(file for pattern in PICKLES for file in folder.glob(pattern)):
-        raise SinkjaxError(f"{folder} has its weights as pickles only, which sinkjax does not open: {conversion(str(folder))}")
+    held = ", ".join(sorted(path.name for path in folder.glob("model-*.safetensors")))
+    refuse(bool(held), f"{folder} has {held}, but no {INDEX}, which says what each shard holds")
+    pickles = any(file for pattern in PICKLES for file in folder.glob(pattern))
+    refuse(pickles, f"{folder} has its weights as pickles only, which sinkjax does not open: {conversion(str(folder))}")
     raise SinkjaxError(f"{folder} has neither {SINGLE} nor {INDEX}")
 
 
@@ -140,25 +139,20 @@ def _refuse_damage(folder: Path) -> None:
     """Compare a folder that `save` or `export` wrote with its checksums. Errors: a file that has changed, by name."""
     listed = folder / SUMS
     before = read_text(listed) if listed.is_file() else ""
-    if not (fault := damage(folder, native.CHECKED)):
-        return
-    refuse(
-        listed.is_file() and read_text(listed) != before,
-        f"{folder} was replaced by another model while it was read; load it again",
-    )
-    raise SinkjaxError(f"{folder} is damaged ({fault}); write it again, or delete {SUMS} in it if the change is yours")
+    if fault := damage(folder, native.CHECKED):
+        refuse(listed.is_file() and read_text(listed) != before, REPLACED.format(folder))
+        raise SinkjaxError(f"{folder} is damaged ({fault}); write it again, or delete {SUMS} in it if the change is yours")
 
 
 def _weights_of(values: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:
     """Do `read_weights` for a folder whose config.json had `values`; also raise if another model has replaced it."""
     tensors = read_weights(folder)
-    if repr(read_json(folder / CONFIG)) != repr(values):  # NaN is not equal to itself
-        raise SinkjaxError(f"{folder} was replaced by another model while it was read; load it again")
+    refuse(repr(read_json(folder / CONFIG)) != repr(values), REPLACED.format(folder))  # NaN is not equal to itself
     return tensors
 
 
 def _weight_map(folder: Path) -> dict[str, str]:
     shards = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(shards, dict) or not shards or not all(isinstance(s, str) and Path(s).name == s for s in shards.values()):
-        raise SinkjaxError(f"{folder / INDEX} has no weight_map from tensor names to file names")
-    return shards
+    named = isinstance(shards, dict) and all(isinstance(shard, str) and Path(shard).name == shard for shard in shards.values())
+    refuse(not shards or not named, f"{folder / INDEX} has no weight_map from tensor names to file names")
+    return dict(shards or {})

@@ -50,17 +50,9 @@ KEYS: dict[str, str | None] = {
 # What llama.cpp takes for a key of a config.json that a file states under no key.
 DEFAULTS: dict[str, Any] = {"rope_theta": 10000.0, "num_key_value_heads": as_many_as_heads, "rope_scaling": {}}
 # Factors whose 0 means that there is none, as in llama.cpp.
-FACTORS = frozenset(
-    {"attention_multiplier", "clip_qkv", "embedding_multiplier", "logit_scale", "logits_scaling", "residual_multiplier"}
-)
-# Keys that name the model, or the one that it was made from.
-NAMES = (
-    "general.name",
-    "general.basename",
-    "general.finetune",
-    "general.base_model.0.name",
-    "general.source.huggingface.repository",
-)
+FACTORS = ("attention_multiplier", "clip_qkv", "embedding_multiplier", "logit_scale", "logits_scaling", "residual_multiplier")
+# Keys below "general" that name the model, or the one that it was made from.
+NAMES = ("name", "basename", "finetune", "base_model.0.name", "source.huggingface.repository")
 SCALING_KEYS = {
     "rope.scaling.factor": "factor",
     "rope.scaling.original_context_length": ORIGINAL,
@@ -105,14 +97,16 @@ def read_gguf_checkpoint(
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     assume = dict(assume or {})
     own |= {key: assume[to] for key, to in KEYS.items() if to in assume and key not in own}
-    file = GgufFile(own, tensors, " ".join(str(metadata.get(key, "")) for key in NAMES))
-    suited = [(family, own) for family, own in known if own.architecture == architecture and own.suits(file)]
-    family, layout = suited[0]  # several share the architecture llama
+    file = GgufFile(own, tensors, " ".join(str(metadata.get(f"general.{key}", "")) for key in NAMES))
+    family, layout = next(  # several share the architecture llama
+        (family, layout) for family, layout in known if layout.architecture == architecture and layout.suits(file)
+    )
     for key, reason in layout.unstated(file).items():
-        if key not in assume:
-            raise SinkjaxError(f"{where} does not state {key!r}: {reason}; load(..., assume={{{key!r}: ...}}) supplies it")
+        wanted = f"{where} does not state {key!r}: {reason}; load(..., assume={{{key!r}: ...}}) supplies it"
+        refuse(key not in assume, wanted)
     ignored = {key.removeprefix(prefix) for key in ignore_keys}
-    values = _hf_values(file, layout, metadata.get("tokenizer.ggml.tokens"), where, ignored, assume)
+    stated = _hf_values(file, layout, metadata.get("tokenizer.ggml.tokens"), where, ignored)
+    values = layout.implications(file, family.defaults, assume) | {"tie_word_embeddings": not file.has("unembed")} | stated
     values = {key: value for key, value in values.items() if key not in assume or value != assume[key]}
     config, assumed = read_config({**values, "model_type": family.model_type}, where, (), assume, DEFAULTS)
     if ROPE_FREQS in tensors:
@@ -125,10 +119,8 @@ def read_gguf_checkpoint(
     return Checkpoint(where, config, table, _hf_tensors(left, layout, table, config), tuple(ignore_keys), tokenizer, source)
 
 
-def _hf_values(
-    file: GgufFile, layout: Gguf, vocabulary: Any, where: str, ignored: Collection[str], assume: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return a file's settings under the keys of a config.json. Errors: metadata that is not understood, by key."""
+def _hf_values(file: GgufFile, layout: Gguf, vocabulary: Any, where: str, ignored: Collection[str]) -> dict[str, Any]:
+    """Return the settings that a file states under the keys of a config.json. Errors: metadata that is not understood, by key."""
     own, keys = file.own, {**KEYS, **layout.keys}
     fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS}, ignored=ignored)
     stated = {to: own[key] for key, to in keys.items() if to is not None and key in own and (own[key] != 0 or to not in FACTORS)}
@@ -142,8 +134,7 @@ def _hf_values(
             fields.fixed(key, float(np.float32(only)) if isinstance(only, float) else only)  # as in a file
     stated |= _rotation(fields, file, layout, head_dim)
     fields.finish(INERT)
-    implied = {key: value(file) if callable(value) else value for key, value in layout.implied.items() if key not in assume}
-    return {**implied, "tie_word_embeddings": not file.has("unembed"), **stated}
+    return stated
 
 
 def _head_dim(fields: Fields, file: GgufFile, keys: Mapping[str, str | None], stated: dict[str, Any]) -> int | None:
@@ -183,16 +174,15 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
     one_of(f"rope.scaling.type in {where}:", kind, ("none", "linear", "yarn", "longrope"))
     table = {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
     table["factor"] = own.get("rope.scaling.factor", own.get("rope.scale_linear", 0)) or 1  # 0 means none
-    if table["factor"] == 1 and kind != "longrope":
-        kind = "none"
     if kind == "longrope":
         fields.read.add("rope.scaling.attn_factor")
         refuse(table.pop("factor") != 1, f"{where} scales its rotation twice: by {', '.join(long.values())}, and by a factor")
         table |= {key: np.asarray(tensors[name].array(), float).tolist() for key, name in long.items()}
         table |= {"attention_factor": own["rope.scaling.attn_factor"]} if "rope.scaling.attn_factor" in own else {}
-        found |= {key: table.pop(key) for key in (ORIGINAL,) if key in table}
+        found |= {ORIGINAL: table.pop(ORIGINAL)} if ORIGINAL in table else {}
     else:
         fields.fixed("rope.scaling.attn_factor", 1.0)
+        kind = "none" if table["factor"] == 1 else kind
     if kind == "linear":
         table.pop(ORIGINAL, None)  # stated by converters, without a part in the formula
     if ROPE_FREQS in tensors:
@@ -225,14 +215,14 @@ def _hf_tensors(tensors: Mapping[str, Tensor], layout: Gguf, table: Table, confi
                 found[name] = half_split(found[name], count)
     for name, tensor in found.items():
         if layout.offset_norms and name.endswith("norm.weight"):
-            found[name] = dataclasses.replace(tensor, decode=partial(_without_offset, decode=tensor.decode))
+            found[name] = dataclasses.replace(tensor, decode=partial(_without_offset, tensor.decode))
         elif name.endswith(("_q_norm.weight", "_k_norm.weight")):  # a norm per head, as rows; here they are concatenated
             found[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),), part=None)
     return found
 
 
-def _without_offset(raw: np.ndarray, decode: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Gains whose 1 was added before they were stored; float64, so that they are rounded once, to the parameters' dtype."""
+def _without_offset(decode: Callable[[np.ndarray], np.ndarray], raw: np.ndarray) -> np.ndarray:
+    """Return gains whose 1 was added before they were stored; float64, so that they are rounded once."""
     return decode(raw).astype(np.float64) - 1
 
 
@@ -253,7 +243,6 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
 def _stored(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
     """The type that a file of mixed quantisation names as its own ("Q4_K_M"), else the type of most of its numbers."""
     most, stated = stored_as(tensors), metadata.get("general.file_type")
-    names = {kind.value: kind.name for kind in LlamaFileType}
-    if most is None or most.lower() in PLAIN or type(stated) is not int or stated not in names:
-        return most
-    return names[stated].removeprefix("MOSTLY_")
+    quantised = most is not None and most.lower() not in PLAIN
+    names = {kind.value: kind.name.removeprefix("MOSTLY_") for kind in LlamaFileType}
+    return names.get(stated, most) if quantised and type(stated) is int else most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,26 +14,12 @@ from sinkjax.errors import SinkjaxError, short
 
 # Keys of files whose heads share the width evenly, each with its own key and value.
 EVEN_HEADS: dict[str, str | None] = {"attention.head_count_kv": None, "attention.key_length": None}
-
-# What llama.cpp takes for a key that a file lacks, whatever its architecture.
-ABSENT = {
-    "attention.head_count_kv": "`attention.head_count`",
-    "attention.key_length": "`embedding_length` / `attention.head_count`",
-    "attention.value_length": "`embedding_length` / `attention.head_count`",
-    "attention.clamp_kqv": "no clamp",
-    "rope.dimension_count": "`attention.key_length`",
-    "rope.freq_base": "10000",
-    "rope.scaling.type": "linear",
-    "rope.scaling.factor": "`rope.scale_linear`, or 1",
-    "rope.scale_linear": "1",
-    "rope.scaling.attn_factor": "1",
-    "rope.scaling.original_context_length": "`context_length`",
-    "rope.scaling.yarn_beta_fast": "32",
-    "rope.scaling.yarn_beta_slow": "1",
-    "vocab_size": "the number of tokens",
-    "attention.sliding_window": "not read: no window",
-    "expert_count": "0",
-    "expert_used_count": "0",
+# Flags of a config.json -> the leaf whose tensor shows that they are set.
+SHOWN = {
+    **dict.fromkeys(("attention_bias", "bias", "use_bias", "use_qkv_bias"), "q_bias"),
+    **dict.fromkeys(("qk_layernorm", "use_qk_norm"), "q_norm"),
+    "attention_out_bias": "o_bias",
+    "mlp_bias": "up_bias",
 }
 
 
@@ -75,8 +61,9 @@ class Gguf:
     Attributes:
         architecture: `general.architecture` of the files.
         keys: Metadata key below the architecture -> config.json key. None: `implied` or nothing reads it.
-        implied: config.json key -> the value that the architecture or the file's tensors imply, which a stated or assumed one
-            replaces; or a function of the file.
+        act: The activation, as `hidden_act`; None if the config.json has no such key.
+        implied: Further config.json key -> the value that the architecture or the file's tensors imply, which a stated or assumed
+            one replaces; or a function of the file. `SHOWN` has flags that the tensors show in every family.
         fixed: Metadata key -> the only value that is supported.
         rope: Keys of `rope_scaling` -> the values that the architecture implies of a scaled rotation.
         tensors: Leaf -> tensor name if it differs from `names.GGUF`; or a function of the file.
@@ -85,11 +72,11 @@ class Gguf:
         offset_norms: Whether the gains of norms are stored with their 1 added.
         suits: Which files of the architecture belong to this family; settings that the user assumes count as stated.
         unstated: config.json keys that a file must state although llama.cpp does without, each with the reason.
-        absent: Metadata key -> what llama.cpp takes if a file lacks it, in addition to `ABSENT`; for the documentation.
     """
 
     architecture: str
     keys: Mapping[str, str | None] = field(default_factory=dict)
+    act: str | None = "silu"
     implied: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     rope: Mapping[str, Any] = field(default_factory=dict)
@@ -99,13 +86,16 @@ class Gguf:
     offset_norms: bool = False
     suits: Callable[[GgufFile], bool] = lambda file: True
     unstated: Callable[[GgufFile], Mapping[str, str]] = lambda file: {}
-    absent: Mapping[str, str] = field(default_factory=dict)
 
     def names(self, file: GgufFile) -> Table:
         """Return the table of tensors of a file."""
         return {**file.names(), **(self.tensors(file) if callable(self.tensors) else self.tensors)}
 
+    def implications(self, file: GgufFile, defaults: Collection[str], assumed: Collection[str]) -> dict[str, Any]:
+        """Return the config.json values that the architecture and a file's tensors imply, except for the keys in `assumed`.
 
-def has(leaf: str) -> Callable[[GgufFile], bool]:
-    """Return a function that says whether a GGUF has a tensor for a leaf, as an entry of `Gguf.implied`."""
-    return lambda file: file.has(leaf)
+        defaults: keys of `Family.defaults`.
+        """
+        values: dict[str, Any] = {"hidden_act": self.act} if self.act else {}
+        values |= {**{key: file.has(leaf) for key, leaf in SHOWN.items() if key in defaults}, **self.implied}
+        return {key: value(file) if callable(value) else value for key, value in values.items() if key not in assumed}

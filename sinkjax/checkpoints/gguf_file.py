@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from contextlib import suppress
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,33 +18,14 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
 from sinkjax.checkpoints.signatures import READ, refuse_other
-from sinkjax.checkpoints.tensors import JoinedFile, Tensor
+from sinkjax.checkpoints.tensors import OpenFile, Tensor
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
-# Types that the `gguf` package does not know: removed ones, and those of ik_llama.cpp.
-OTHER_TYPES = {
-    4: "Q4_2",
-    5: "Q4_3",
-    31: "Q4_0_4_4",
-    32: "Q4_0_4_8",
-    33: "Q4_0_8_8",
-    36: "I2_S or IQ4_NL_4_4",
-    133: "Q6_0",
-    134: "IQ1_BN",
-    135: "IQ2_BN",
-    137: "IQ2_K",
-    138: "IQ3_K",
-    139: "IQ4_K",
-    140: "IQ5_K",
-    141: "IQ6_K",
-    144: "IQ4_KS",
-    145: "IQ2_KS",
-    146: "IQ4_KSS",
-}
+TYPES = {kind.value: kind for kind in GGMLQuantizationType}
 ROWS = 512  # de-quantised at once
 MOST_DIMS = 4  # GGML_MAX_DIMS
 DEEPEST = 4  # arrays of arrays
@@ -58,8 +40,8 @@ class _Cursor:
         self.data, self.path, self.at, self.values = data, path, 0, 0
 
     def take(self, size: int) -> memoryview:
-        if size > len(self.data) - self.at:
-            raise SinkjaxError(f"{self.path} is truncated or corrupt: its header needs more than its {len(self.data)} bytes")
+        held = len(self.data)
+        refuse(size > held - self.at, f"{self.path} is truncated or corrupt: its header needs more than its {held} bytes")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -75,15 +57,14 @@ class _Cursor:
         if kind == ARRAY:
             inner, count = self.scalar("<I"), self.scalar("<Q")
             self.values += count
-            if self.values > MOST_VALUES:
-                raise SinkjaxError(f"{self.path} is corrupt: the arrays in its header have more than {MOST_VALUES:,} entries")
+            many = self.values > MOST_VALUES
+            refuse(many, f"{self.path} is corrupt: the arrays in its header have more than {MOST_VALUES:,} entries")
             if inner in SCALARS:
                 return np.frombuffer(self.take(count * struct.calcsize(SCALARS[inner])), SCALARS[inner]).tolist()
             refuse(depth == DEEPEST, f"{self.path} is corrupt: its header has arrays in more than {DEEPEST} arrays")
             return [self.value(inner, depth + 1) for _ in range(count)]
-        if kind in SCALARS:
-            return self.scalar(SCALARS[kind])
-        raise SinkjaxError(f"{self.path} is corrupt: its header has a value of the unknown type {kind}")
+        refuse(kind not in SCALARS, f"{self.path} is corrupt: its header has a value of the unknown type {kind}")
+        return self.scalar(SCALARS[kind])
 
 
 def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -92,8 +73,8 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     pieces: the files that continue `path`, if it was split; the header must be in the first.
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
-    file = JoinedFile([path, *pieces])
-    cursor = _Cursor(file.head().data, path)
+    file = OpenFile(path, *pieces)
+    cursor = _Cursor(file.map(0, (file.sizes[0],)).data, path)
     start = bytes(cursor.data[:READ])
     if cursor.take(4) != MAGIC:
         refuse_other(start, path, "a GGUF file")
@@ -108,53 +89,49 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     infos: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
         name, rank = cursor.string(), cursor.scalar("<I")
-        if name in infos or not 1 <= rank <= MOST_DIMS:
-            wrong = "it holds it twice" if name in infos else f"it has {rank} dimensions, not 1 to {MOST_DIMS}"
-            raise SinkjaxError(f"{path} is corrupt: of the tensor {name[:LONGEST]!r}, {wrong}")
+        refuse(name in infos, f"{path} is corrupt: it has the tensor {name[:LONGEST]!r} twice")
+        refuse(not 1 <= rank <= MOST_DIMS, f"{path} is corrupt: {name[:LONGEST]!r} has {rank} dimensions, not 1 to {MOST_DIMS}")
         dims = [cursor.scalar("<Q") for _ in range(rank)]
         infos[name] = tuple(reversed(dims)), cursor.scalar("<I"), cursor.scalar("<Q")
     alignment = metadata.get("general.alignment", 32)
     refuse(type(alignment) is not int or alignment < 1, f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
     first = -(-cursor.at // alignment) * alignment
-    found = {name: _tensor(name, *info, first, file) for name, info in infos.items()}
-    extents = sorted((infos[name][2], size, name) for name, (_, size) in found.items())
+    tensors = {name: _tensor(name, *info, first, file) for name, info in infos.items()}
+    extents = sorted((infos[name][2], size, name) for name, (_, size) in tensors.items())
     for (before, size, _), (offset, _, name) in pairwise([(0, 0, ""), *extents]):
         inside = offset % alignment > 0 or offset < before + size
         refuse(inside, f"{path} is corrupt: {name[:LONGEST]} begins at byte {offset}, inside another tensor or its padding")
-    return metadata, {name: tensor for name, (tensor, _) in found.items()}
+    return metadata, {name: tensor for name, (tensor, _) in tensors.items()}
 
 
-def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: JoinedFile) -> tuple[Tensor, int]:
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: OpenFile) -> tuple[Tensor, int]:
     """Return a tensor of a file whose data start at byte `first`, and its size in bytes."""
-    path, length, types = file.path, file.size, {member.value: member for member in GGMLQuantizationType}
-    if not _readable(types.get(kind)):
-        allowed = [member.name for member in types.values() if _readable(member)]
-        named = types[kind].name if kind in types else OTHER_TYPES.get(kind, f"number {kind}")
+    path, stored = file.path, TYPES.get(kind)
+    if stored is None or not _readable(stored):
+        readable = [member.name for member in TYPES.values() if _readable(member)]
         hint = "; llama-quantize of the program that wrote the file makes another type of it"
-        raise unknown(f"stored type of {name} in {path}:", named, allowed, hint)
-    block, block_bytes = GGML_QUANT_SIZES[types[kind]]
-    if 0 in shape or shape[-1] % block:
-        raise SinkjaxError(f"{path} is corrupt: {name} of shape {shape} does not fill blocks of {block} values")
-    row_bytes = shape[-1] // block * block_bytes
-    rows = math.prod(shape[:-1])
-    if first + offset + rows * row_bytes > length:
-        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + rows * row_bytes} of {max(0, length - first)}")
-    raw = partial(file.map, first + offset, (rows, row_bytes))
+        raise unknown(f"stored type of {name} in {path}:", stored.name if stored else f"number {kind}", readable, hint)
+    block, block_bytes = GGML_QUANT_SIZES[stored]
+    partial_block = 0 in shape or shape[-1] % block > 0
+    refuse(partial_block, f"{path} is corrupt: {name} of shape {shape} does not fill blocks of {block} values")
+    rows, row_bytes, begin = math.prod(shape[:-1]), shape[-1] // block * block_bytes, first + offset
+    end, size = begin + rows * row_bytes, file.size
+    refuse(end > size, f"{path} is truncated: {name} ends at byte {end - first} of {max(0, size - first)}")
 
     def part(start: int, stop: int) -> np.ndarray:
         inner = rows // shape[0]
-        return file.map(first + offset + start * inner * row_bytes, ((stop - start) * inner, row_bytes))
+        return file.map(begin + start * inner * row_bytes, ((stop - start) * inner, row_bytes))
 
-    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name, part=part), rows * row_bytes
+    raw, decode = partial(file.map, begin, (rows, row_bytes)), partial(_dequantize, kind=stored)
+    return Tensor(shape, raw, decode, stored.name, part=part), end - begin
 
 
 @cache
-def _readable(kind: GGMLQuantizationType | None) -> bool:
+def _readable(kind: GGMLQuantizationType) -> bool:
     """Return whether the `gguf` package can de-quantise a type, by trying."""
-    try:
-        return kind is not None and dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind) is not None
-    except NotImplementedError:
-        return False
+    with suppress(NotImplementedError):
+        return dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind) is not None
+    return False
 
 
 def _dequantize(raw: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:

@@ -9,7 +9,9 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from sinkjax.checkpoints.tokenizer import Tokenizer, refusing
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.checkpoints.tokenizer_files import sentencepiece_decoder
+from sinkjax.config_files.checks import refuse
+from sinkjax.errors import one_of
 
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 LONGEST_TOKEN = 512  # characters; every cut of a token may be a merge, so that longer ones would take quadratic time
@@ -66,35 +68,37 @@ def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
     one_of(f"tokenizer.ggml.model in {where}:", kind, _BUILDERS)
     tokens = _column(metadata, "tokens", str, None, where)
     longest = max(map(len, tokens))
-    if longest > LONGEST_TOKEN:
-        raise SinkjaxError(f"tokenizer.ggml.tokens in {where} has a token of {longest} characters, more than {LONGEST_TOKEN}")
+    long = longest > LONGEST_TOKEN
+    refuse(long, f"tokenizer.ggml.tokens in {where} has a token of {longest} characters, more than {LONGEST_TOKEN}")
     kinds = _column(metadata, "token_type", int, len(tokens), where)
     bos, eos = (_token_id(metadata, f"{name}_token_id", tokens, where) for name in ("bos", "eos"))
     added = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or metadata.get("tokenizer.ggml.pre") in WHOLE_WORDS)
-    if not isinstance(added, bool):
-        raise SinkjaxError(f"tokenizer.ggml.add_bos_token in {where} must be true or false, not {added!r}")
+    refuse(not isinstance(added, bool), f"tokenizer.ggml.add_bos_token in {where} must be true or false, not {added!r}")
     with refusing(f"the vocabulary in {where} does not make a tokenizer"):
         backend = _BUILDERS[kind](metadata, tokens, kinds, where)
-        _add_whole_tokens(backend, tokens, kinds)
-        if bos is not None and added:
-            _begin_with(backend, tokens[bos], bos)
+        known = backend.get_vocab()
+        for whole, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):  # matched whole in a text
+            matched = [token for token, its in zip(tokens, kinds, strict=True) if its == whole and token in known]
+            add([AddedToken(token, special=whole == CONTROL, normalized=False) for token in matched])
+        if bos is not None and added:  # before each text that is encoded with special tokens
+            pair, first = ["<bos>", "$A", "<bos>", "$B"], {"id": "<bos>", "ids": [bos], "tokens": [tokens[bos]]}
+            backend.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=[first])
     return Tokenizer(backend, bos, eos)
 
 
 def _column(metadata: Mapping[str, Any], name: str, kind: type, count: int | None, where: str) -> list[Any]:
     """A list of the vocabulary, one entry of `kind` per token (or any number of them, for count None)."""
-    values = metadata.get(f"tokenizer.ggml.{name}")
-    if not isinstance(values, list) or not values or not all(isinstance(value, kind) for value in values):
-        raise SinkjaxError(f"tokenizer.ggml.{name} in {where} must be a list of {kind.__name__}")
-    if count is not None and len(values) != count:
-        raise SinkjaxError(f"tokenizer.ggml.{name} in {where} has {len(values)} entries for {count} tokens")
-    return values
+    values: Any = metadata.get(f"tokenizer.ggml.{name}")
+    right = isinstance(values, list) and len(values) > 0 and all(isinstance(value, kind) for value in values)
+    refuse(not right, f"tokenizer.ggml.{name} in {where} must be a list of {kind.__name__}")
+    refuse(count not in (None, len(values)), f"tokenizer.ggml.{name} in {where} has {len(values)} entries for {count} tokens")
+    return list(values)
 
 
 def _token_id(metadata: Mapping[str, Any], name: str, tokens: list[str], where: str) -> int | None:
     token = metadata.get(f"tokenizer.ggml.{name}")
-    if token is not None and (type(token) is not int or token not in range(len(tokens))):
-        raise SinkjaxError(f"tokenizer.ggml.{name} in {where} is {token!r}, but there are {len(tokens)} tokens")
+    right = token is None or (type(token) is int and token in range(len(tokens)))
+    refuse(not right, f"tokenizer.ggml.{name} in {where} is {token!r}, but there are {len(tokens)} tokens")
     return token
 
 
@@ -130,14 +134,12 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], kinds: list[i
     unknown = _token_id(metadata, "unknown_token_id", tokens, where)
     unk_token = None if unknown is None else tokens[unknown]
     merges = _merges(merged, dict(zip(tokens, scores, strict=True)))
-    backend = tokenizers.Tokenizer(
-        models.BPE(vocab=vocabulary, merges=merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True)
-    )
+    model = models.BPE(vocab=vocabulary, merges=merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True)
+    backend = tokenizers.Tokenizer(model)
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", not gemma)
     steps = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
-    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    backend.decoder = sentencepiece_decoder(bool(prefix))
     return backend
 
 
@@ -150,13 +152,10 @@ def _merges(merged: Collection[str], scores: Mapping[str, float]) -> list[tuple[
     pairs = []
     known = set(merged)
     for token in merged:
-        score = scores[token]
         for cut in range(1, len(token)):
-            left = token[:cut]
-            if left in known:
-                right = token[cut:]
-                if right in known:
-                    pairs.append((score, cut, len(right), left, right))
+            left, right = token[:cut], token[cut:]
+            if left in known and right in known:
+                pairs.append((scores[token], cut, len(right), left, right))
     pairs.sort(key=lambda pair: pair[:3], reverse=True)
     return [(left, right) for *_, left, right in pairs]
 
@@ -178,21 +177,6 @@ def _unigram(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], w
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme, split=False)])
     return backend
-
-
-def _add_whole_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
-    """Register control and user-defined tokens, which are matched whole in a text, without assigning new ids."""
-    known = backend.get_vocab()
-    for kind, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
-        whole = [token for token, its in zip(tokens, kinds, strict=True) if its == kind and token in known]
-        add([AddedToken(token, special=kind == CONTROL, normalized=False) for token in whole])
-
-
-def _begin_with(backend: tokenizers.Tokenizer, token: str, number: int) -> None:
-    """Put a token before each text that is encoded with special tokens."""
-    pair = ["<bos>", "$A", "<bos>", "$B"]
-    specials = [{"id": "<bos>", "ids": [number], "tokens": [token]}]
-    backend.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=specials)
 
 
 _BUILDERS: dict[str, Callable[..., tokenizers.Tokenizer]] = {"gpt2": _byte_level, "llama": _sentencepiece, "t5": _unigram}

@@ -17,6 +17,7 @@ from sinkjax.checkpoints.family import SIZES, families
 from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 
@@ -66,16 +67,14 @@ def read_config(
     """
     values, assume = dict(values), dict(assume or {})
     for key, value in assume.items():
-        if values.get(key) is not None:
-            raise SinkjaxError(f"assume={{{key!r}: {value!r}}} contradicts {where}, which states {values[key]!r}")
+        stated = values.get(key)
+        refuse(stated is not None, f"assume={{{key!r}: {value!r}}} contradicts {where}, which states {stated!r}")
     values |= assume
-    refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where, only_attention(values))
+    refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where)
     family = families()[values["model_type"]]
     for key, usual in family.spelled.items():
-        if key in OWN_ONLY and defaults is None and values.get(key) is None and values.get(usual) is not None:
-            raise SinkjaxError(
-                f"{where} states {usual!r}, which transformers does not read in a {family.model_type}: name it {key!r}"
-            )
+        unread = key in OWN_ONLY and defaults is None and values.get(key) is None and values.get(usual) is not None
+        refuse(unread, f"{where} states {usual!r}, which transformers does not read in a {family.model_type}: name it {key!r}")
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
     for key in QUANTISED:
@@ -87,11 +86,9 @@ def read_config(
             )
     if CODE not in fields.ignored:
         fields.read.add(CODE)
-    if values.get(CODE) and CODE not in fields.ignored:
-        raise SinkjaxError(
-            f"{fields.where} names Python code in {CODE!r} ({short(values[CODE])}), which sinkjax does not run and which may"
-            f" compute something else than a {family.model_type}; if it does not, {let_pass([CODE])}"
-        )
+        code = f"{fields.where} names Python code in {CODE!r} ({short(values.get(CODE))}), which sinkjax does not run"
+        other = f"which may compute something else than a {family.model_type}"
+        refuse(bool(values.get(CODE)), f"{code} and {other}; if it does not, {let_pass([CODE])}")
     config = Config(**family.read(fields))
     for key, only in {**NEUTRAL, **family.fixed}.items():
         if key in family.fixed or key not in fields.read | family.inert:
@@ -111,25 +108,12 @@ def effective() -> frozenset[str]:
     return frozenset(found - INERT)
 
 
-def only_attention(values: Mapping[str, Any]) -> bool:
-    """Return whether a config of an architecture that can mix attention with other layers states that it does not."""
-    kinds = next((values[key] for key in ("layer_types", "layers_block_type", "block_types") if values.get(key)), ())
-    listed = isinstance(kinds, list) and all(kind in ("attention", "full_attention", "sliding_attention") for kind in kinds)
-    pattern = values.get("hybrid_override_pattern")
-    lettered = isinstance(pattern, str) and "*" in pattern and "M" not in pattern
-    return listed or lettered or any(values.get(key) == 1 for key in ("attn_layer_period", "full_attention_interval"))
-
-
-def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: str, attention: bool = False) -> None:
+def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: str) -> None:
     """Raise unless an architecture is supported: with the reason if it is known, and without a nearest name.
 
-    Programs write these names, so a similar one is another architecture and not what was meant. attention: whether the file
-    states that all of its layers are attention.
+    Programs write these names, so a similar one is another architecture and not what was meant.
     """
     for reason, names in UNSUPPORTED.items():
-        if name in names:
-            if attention and reason.startswith("it mixes"):
-                reason = "all of its layers are attention, but within the blocks of an architecture that no family here describes"
-            raise SinkjaxError(f"the {what} {name!r} of {where} is not supported: {reason}")
-    if not isinstance(name, str) or name not in supported:
-        raise SinkjaxError(f"unknown {what} {short(name)} in {where}; supported: {', '.join(sorted(supported))}")
+        refuse(name in names, f"the {what} {name!r} of {where} is not supported: {reason}")
+    unknown = not isinstance(name, str) or name not in supported
+    refuse(unknown, f"unknown {what} {short(name)} in {where}; supported: {', '.join(sorted(supported))}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from sinkjax.checkpoints.fields import GREATEST, Fields
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import one_of
 from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
 # Keys of a table that change numbers in some kind of rotation.
@@ -33,26 +33,22 @@ def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, st
     spelled: a family's own keys -> the usual names.
     Errors: two spellings that contradict each other.
     """
-    own = {new: values[old] for old, new in spelled.items() if values.get(old) is not None}
+    renamed = {new: values[old] for old, new in spelled.items() if values.get(old) is not None}
     values = {key: value for key, value in values.items() if key not in spelled}
-    values |= _merged(own, {key: values[key] for key in own if values.get(key) is not None}, where)
+    values |= _merged(renamed, {key: values[key] for key in renamed if values.get(key) is not None}, where)
     tables = Fields(values, where)
-    scaling, parameters = tables.table("rope_scaling"), tables.table("rope_parameters")
-    outside = {key: values.get(key) for key in ("rope_theta", "partial_rotary_factor")}
-    table = _merged(scaling, parameters, where)
+    table = _merged(tables.table("rope_scaling"), tables.table("rope_parameters"), where)
     kind = table.get("rope_type", table.get("type"))
-    if kind in ("longrope", "su") and table.get(ORIGINAL) is not None and values.get(ORIGINAL) is None:
-        raise SinkjaxError(
-            f"{where} states {ORIGINAL!r} only within the table of its LongRoPE, which transformers replaces by 4096: state it"
-            f" beside that table, or load(..., assume={{{ORIGINAL!r}: ...}}) supplies it"
-        )
-    if kind in ("llama3", "yarn", "longrope", "su"):
-        outside[ORIGINAL] = values.get(ORIGINAL)
-    table = _merged(table, {key: value for key, value in outside.items() if value is not None}, where)
+    refuse(
+        kind in ("longrope", "su") and table.get(ORIGINAL) is not None and values.get(ORIGINAL) is None,
+        f"{where} states {ORIGINAL!r} only within the table of its LongRoPE, which transformers replaces by 4096: state it beside"
+        f" that table, or load(..., assume={{{ORIGINAL!r}: ...}}) supplies it",
+    )
+    outside = ("rope_theta", "partial_rotary_factor", *[ORIGINAL] * (kind in ("llama3", "yarn", "longrope", "su")))
+    table = _merged(table, {key: values[key] for key in outside if values.get(key) is not None}, where)
     table = _merged(table, {"rope_type": table.pop("type")} if table.get("type") is not None else {}, where)
-    moved = {"rope_scaling", "rope_parameters", *outside}
-    values = {key: value for key, value in values.items() if key not in moved}
     theta = table.pop("rope_theta", None)
+    values = {key: value for key, value in values.items() if key not in ("rope_scaling", "rope_parameters", *outside)}
     return values | ({} if theta is None else {"rope_theta": theta}) | ({"rope_scaling": table} if table else {})
 
 
@@ -79,7 +75,7 @@ def rope_of(
     """
     table = {key: value for key, value in table.items() if key not in ABSENT_IF_ZERO or value != 0}
     defaults = YARN_DEFAULTS | {ORIGINAL: context, "partial_rotary_factor": partial}
-    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored, nested=True)
+    fields = config.inner("rope_scaling", defaults, table)
     dims = None
     if head_dim is None:
         fields.fixed("partial_rotary_factor", 1.0)
@@ -96,43 +92,32 @@ def rope_of(
 
 def _scaling(kind: str, fields: Fields, context: int) -> tuple[Scaling | None, int]:
     """Return a kind's scaling and its reach in tokens. context: the model's context, if the kind does not change it."""
-    match kind:
-        case "linear":
-            return LinearScaling(fields.number("factor")), context
-        case "dynamic":
-            factor = fields.number("factor")
-            return DynamicScaling(factor, context), int(factor * context)
-        case "llama3":
-            return _llama3(fields), context
-        case "yarn":
-            scaling = _yarn(fields)
-            return scaling, int(scaling.factor * scaling.original_context)
-        case "longrope" | "su":
-            return _longrope(fields, context), context
-    return None, context
-
-
-def _llama3(fields: Fields) -> Llama3Scaling:
-    low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
-    refuse(low >= high, f"low_freq_factor {low:g} in {fields.where} must be below high_freq_factor {high:g}")
-    return Llama3Scaling(fields.number("factor"), low, high, fields.integer(ORIGINAL))
-
-
-def _yarn(fields: Fields) -> YarnScaling:
-    original = fields.integer(ORIGINAL)
+    if kind in ("longrope", "su"):
+        return _longrope(fields, context), context
+    if kind == "default":
+        return None, context
     factor = fields.number("factor")
+    if kind == "linear":
+        return LinearScaling(factor), context
+    if kind == "dynamic":
+        return DynamicScaling(factor, context), int(factor * context)
+    original = fields.integer(ORIGINAL)
+    if kind == "llama3":
+        low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
+        refuse(low >= high, f"low_freq_factor {low:g} in {fields.where} must be below high_freq_factor {high:g}")
+        return Llama3Scaling(factor, low, high, original), context
     optional = {key: fields.optional_number(key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
     fast, slow = fields.number("beta_fast"), fields.number("beta_slow")
     refuse(fast <= slow, f"beta_fast {fast:g} in {fields.where} must be above beta_slow {slow:g}")
-    return YarnScaling(factor, original, fast, slow, truncate=fields.flag("truncate"), **optional)
+    return YarnScaling(factor, original, fast, slow, truncate=fields.flag("truncate"), **optional), int(factor * original)
 
 
 def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
     """A list of numbers above 0."""
     given = fields.get(key)
-    if not isinstance(given, list) or not all(type(entry) in (int, float) and 0 < entry < GREATEST for entry in given):
-        raise fields.wrong(key, given, "a list of numbers above 0")
-    return tuple(float(entry) for entry in given)
+    right = isinstance(given, list) and all(type(entry) in (int, float) and 0 < entry < GREATEST for entry in given)
+    fields.require(right, key, "a list of numbers above 0")
+    return tuple(map(float, given))
 
 
 def _longrope(fields: Fields, context: int) -> LongScaling:

@@ -28,8 +28,7 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
         folder = _downloaded(repo, revision, weights)
     except Exception as error:  # network libraries raise many kinds of errors; each means that the file is not available
         raise _unavailable(repo, revision, missing, error) from None
-    missing = missing_file(folder, weights)  # offline, the Hub client may return an incomplete folder
-    if missing is not None:
+    if missing := missing_file(folder, weights):  # offline, the Hub client may return an incomplete folder
         raise _unavailable(repo, revision, missing, None)
     return folder
 
@@ -86,17 +85,16 @@ def missing_file(folder: Path, weights: bool = True) -> str | None:
 def _unavailable(repo: str, revision: str | None, missing: str, error: Exception | None) -> SinkjaxError:
     from huggingface_hub import get_token
 
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    step = f"go online, or run `hf download {repo}` where there is a network and copy its folder here"
     if status is not None:
         cause = f"the hub answers HTTP {status}"
         step = f"check the name {repo}; if it is private or gated, accept its terms on its page and run: hf auth login"
+    elif error is not None:
+        cause = f"the hub cannot be reached ({type(error.__cause__ or error).__name__})"
     else:
-        reason = error and (error.__cause__ or error)
-        cause = f"the hub cannot be reached ({type(reason).__name__})" if reason else "the hub does not give it"
-        step = f"go online, or run `hf download {repo}` where there is a network and copy its folder here"
-        if missing == INDEX and error is None:
-            step += f"; if its weights are there as pickles only, {conversion(repo)}"
+        cause = "the hub does not give it"
+        step += f"; if its weights are there as pickles only, {conversion(repo)}" if missing == INDEX else ""
     token = "a token was found" if get_token() else "no token was found"
     where = f"{missing} of {repo} at revision {revision or 'main'}"
     return SinkjaxError(f"cannot get {where}: it is not in the local cache, and {cause}; {token}; {step}")

@@ -30,7 +30,7 @@ from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
 from sinkjax.checkpoints.verification import compare, refuse_different
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import SinkjaxError, one_of, short
+from sinkjax.errors import one_of, short
 from sinkjax.model import params
 from sinkjax.model.batch import dense, is_torch
 from sinkjax.model.config import Config
@@ -84,11 +84,11 @@ def from_transformers(
     import transformers
 
     refuse_live(model)
-    if not isinstance(model, transformers.PreTrainedModel):
-        raise SinkjaxError(f"from_transformers takes a PreTrainedModel of transformers, not {short(model)}")
+    other = not isinstance(model, transformers.PreTrainedModel)
+    refuse(other, f"from_transformers takes a PreTrainedModel of transformers, not {short(model)}")
     ignore_keys, kind = check_left_out(ignore_keys, assume), type(model).__name__
-    if model.get_output_embeddings() is None:
-        raise SinkjaxError(f"a {kind} has no unembedding: load the model with transformers.AutoModelForCausalLM")
+    headless = model.get_output_embeddings() is None
+    refuse(headless, f"a {kind} has no unembedding: load the model with transformers.AutoModelForCausalLM")
     values = json.loads(model.config.to_json_string())  # what save_pretrained writes
     if type(model).__module__.startswith("transformers.models."):
         values.pop(CODE, None)  # code that this model does not run
@@ -99,8 +99,8 @@ def from_transformers(
     stored = revert_weight_conversion(model, model.state_dict())  # names and shapes as in files: experts one by one
     where = f"this {kind}"
     tensors = {name: as_tensor(value, f"{name} of {where}") for name, value in stored.items()}
-    source: dict[str, Any] = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
-    source |= {"revision": getattr(model.config, "_commit_hash", None)}
+    revision = getattr(model.config, "_commit_hash", None)
+    source = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed, "revision": revision}
     read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source, whole)
     made = load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
     if verify:
@@ -147,19 +147,19 @@ def from_arrays(
         SinkjaxError: A config key or tensor is missing, unknown or of the wrong shape (the leaf and both shapes are named); an
             array is not of floating-point numbers; the family is unknown, or not the config's.
     """
-    if not isinstance(arrays, Mapping):
-        raise SinkjaxError(f"arrays must be a mapping from tensor names to arrays, not {short(arrays)}")
-    ignore_keys, found, where = check_left_out(ignore_keys, assume), as_tokenizer(tokenizer), "these arrays"
+    refuse(not isinstance(arrays, Mapping), f"arrays must be a mapping from tensor names to arrays, not {short(arrays)}")
+    ignore_keys, own_tokenizer, where = check_left_out(ignore_keys, assume), as_tokenizer(tokenizer), "these arrays"
     tensors = {str(name): as_tensor(value, f"{name} of {where}") for name, value in arrays.items()}
     source: dict[str, Any] = {"kind": "arrays", "name": "arrays"}
     if isinstance(config, Config):
         refuse(bool(assume), "assume fills gaps of a config.json, and a sinkjax.Config has none")
         source |= {"model_type": family or native.MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
-        read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, found, source)
+        read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, own_tokenizer, source)
     else:
         values, omitted, whole = text_part(config_values(config, family), "the config", ignore_keys)
         parsed, assumed = read_config(values, "the config", ignore_keys, omitted | dict(assume or {}))
-        read = family_checkpoint(values, parsed, tensors, where, ignore_keys, found, source | {"assumed": assumed}, whole)
+        source |= {"assumed": assumed}
+        read = family_checkpoint(values, parsed, tensors, where, ignore_keys, own_tokenizer, source, whole)
     return load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
 
 
@@ -211,14 +211,14 @@ def config_values(config: Any, family: str | None) -> dict[str, Any]:
         values = read_json(path / "config.json" if path.is_dir() else path)
     elif hasattr(config, "to_json_string"):
         values = json.loads(config.to_json_string())
-    elif isinstance(config, Mapping):
-        values = dict(config)
     else:
-        raise SinkjaxError(f"a config is a config.json's mapping or path, or a sinkjax.Config, not {short(config)}")
+        other = not isinstance(config, Mapping)
+        refuse(other, f"a config is a config.json's mapping or path, or a sinkjax.Config, not {short(config)}")
+        values = dict(config)
     if family is not None:
         one_of("family", family, families())
-        if values.setdefault("model_type", family) != family:
-            raise SinkjaxError(f"family={family!r} contradicts the config, which states model_type {values['model_type']!r}")
+        stated = values.setdefault("model_type", family)
+        refuse(stated != family, f"family={family!r} contradicts the config, which states model_type {stated!r}")
     return values
 
 
@@ -226,26 +226,18 @@ def as_tensor(value: Any, what: str) -> Tensor:
     """Wrap an array in memory as a stored tensor; `what` names it in errors. PyTorch arrays share their memory if JAX can.
 
     Integers and booleans may be buffers; `stream.check_names` refuses them as weights."""
-    array = _shared(value, what) if is_torch(value) else value if isinstance(value, jax.Array) else np.asarray(value)
-    if (kind := str(array.dtype)) not in (*params.DTYPES, *INTEGERS):
-        raise SinkjaxError(f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    torch = is_torch(value)
+    array: Any = dense(what, value) if torch else value if isinstance(value, jax.Array) else np.asarray(value)
+    kind = str(array.dtype).removeprefix("torch.")
+    other = kind not in (*params.DTYPES, *INTEGERS)
+    refuse(other, f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    if torch:
+        array = array if array.device.type == "cuda" and jax.default_backend() == "gpu" else array.cpu()
+        shared = kind != "bool" and jax.dtypes.canonicalize_dtype(kind) == kind
+        array = jax.dlpack.from_dlpack(array.contiguous()) if shared else array.cpu().numpy()
     numbers = np.ascontiguousarray(array)
-    raw = numbers.reshape(-1).view(np.uint8)
-    decode = partial(np.ndarray.view, dtype=numbers.dtype)
+    raw, decode = numbers.reshape(-1).view(np.uint8), partial(np.ndarray.view, dtype=numbers.dtype)
     return Tensor(tuple(array.shape), lambda: raw, decode, kind, array if isinstance(array, jax.Array) else None)
-
-
-def _shared(tensor: Any, what: str) -> Any:
-    """Convert a PyTorch tensor to a JAX array sharing memory: on the host if JAX lacks its device, NumPy if JAX lacks its
-    dtype. Errors: as for `dense`; no floating-point numbers, integers or booleans."""
-    tensor = dense(what, tensor)
-    kind = str(tensor.dtype).removeprefix("torch.")
-    refuse(
-        kind not in (*params.DTYPES, *INTEGERS), f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})"
-    )
-    tensor = tensor if tensor.device.type == "cuda" and jax.default_backend() == "gpu" else tensor.cpu()
-    shared = jax.dtypes.canonicalize_dtype(kind) == kind
-    return jax.dlpack.from_dlpack(tensor.contiguous()) if shared and kind != "bool" else tensor.cpu().numpy()
 
 
 def as_dtype(dtype: str | None, tensors: Mapping[str, Tensor]) -> str:
@@ -259,7 +251,7 @@ def as_tokenizer(tokenizer: Any) -> Tokenizer | None:
     """Convert a tokenizer of transformers to an independent copy here."""
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise SinkjaxError(f"a tokenizer must be a fast one of transformers, or of a sinkjax model, not {short(tokenizer)}")
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    slow = f"a tokenizer must be a fast one of transformers, or of a sinkjax model, not {short(tokenizer)}"
+    refuse(backend is None, slow)
     return Tokenizer(copied(backend), tokenizer.bos_token_id, tokenizer.eos_token_id)

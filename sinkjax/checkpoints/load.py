@@ -83,18 +83,18 @@ def load(
     refuse(not isinstance(tokenizer, str | os.PathLike | None), f"tokenizer must be a name or a path, not {short(tokenizer)}")
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     if ignore_keys:
-        checkpoint = dataclasses.replace(checkpoint, source={**checkpoint.source, "ignore_keys": [*ignore_keys]})
+        checkpoint = _renamed(checkpoint, ignore_keys=[*ignore_keys])
     if context is not None:
         checkpoint = with_context(checkpoint, context)
     if tokenizer is not None:
         checkpoint = with_tokenizer(checkpoint, os.fspath(tokenizer))
-    made = load_checkpoint(checkpoint, dtype, mesh, check)
+    model = load_checkpoint(checkpoint, dtype, mesh, check)
     if verify:
-        found, live = _compared(os.fspath(source), revision, checkpoint, made)
+        verification, live = _compared(os.fspath(source), revision, checkpoint, model)
         from sinkjax.checkpoints.verification import refuse_different
 
-        refuse_different(found, live)
-    return made
+        refuse_different(verification, live)
+    return model
 
 
 @fixed_settings
@@ -118,33 +118,33 @@ def verify(
         SinkjaxError: See `load`; transformers is not installed, or cannot load the files; the model does not fit the attention.
     """
     checkpoint = open_checkpoint(os.fspath(source), revision, check_left_out(ignore_keys, assume), assume)
-    dtype = "float32" if 8 * count(checkpoint.config) < host_memory() else "bfloat16"
-    return _compared(os.fspath(source), revision, checkpoint, load_checkpoint(checkpoint, dtype), attention_impl)[0]
+    model = load_checkpoint(checkpoint, _exact_dtype(checkpoint))
+    return _compared(os.fspath(source), revision, checkpoint, model, attention_impl)[0]
+
+
+def _exact_dtype(checkpoint: Checkpoint) -> str:
+    """Return the dtype to compare in: float32 if two such copies fit."""
+    return "float32" if 8 * count(checkpoint.config) < host_memory() else "bfloat16"
 
 
 def _compared(
-    source: str, revision: str | None, checkpoint: Checkpoint, made: Model, attention_impl: str = "auto"
+    source: str, revision: str | None, checkpoint: Checkpoint, model: Model, attention_impl: str = "auto"
 ) -> tuple[Verification, Any]:
     """Compare a loaded model with the one that transformers loads from the same files, and return both."""
-    kind = checkpoint.source["kind"]
+    kind, own = checkpoint.source["kind"], checkpoint.source.get("model_type") == native.MODEL_TYPE
     refuse(kind == "untrained", f"{source} has random weights, so transformers has nothing to compare it with")
-    own = checkpoint.source.get("model_type") == native.MODEL_TYPE
     refuse(own, f"{source} is in sinkjax's own format, which transformers does not read, so there is nothing to compare it with")
-    hub = hub_id(source)
-    if hub is not None:
-        files: Any = find_snapshot(hub, revision)
-    else:
-        files = preset_files(source) if kind == "preset" else packaged().get(source) or user_path(source)
+    hub, files = hub_id(source), preset_files(source) if kind == "preset" else [packaged().get(source) or user_path(source)]
     from sinkjax.checkpoints.verification import compare, from_files  # probes import flax, which loading does without
 
-    live = from_files(files, source, "float32" if 8 * count(made.config) < host_memory() else "bfloat16")
-    return compare(live, made, lambda: load_checkpoint(checkpoint, "float32"), attention_impl), live
+    live = from_files([find_snapshot(hub, revision)] if hub else files, source, _exact_dtype(checkpoint))
+    return compare(live, model, lambda: load_checkpoint(checkpoint, "float32"), attention_impl), live
 
 
 def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
     """Validate `ignore_keys` and `assume`, and return `ignore_keys` as a tuple; a single string counts as one name."""
-    if not isinstance(assume, Mapping | None):
-        raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {short(assume)}")
+    mapping = isinstance(assume, Mapping | None)
+    refuse(not mapping, f"assume must be a mapping from config.json keys to values, not {short(assume)}")
     refuse(not isinstance(ignore_keys, Collection), f"ignore_keys must be a list of names, not {short(ignore_keys)}")
     return (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
 
@@ -210,10 +210,10 @@ def open_checkpoint(
     refuse(revision is not None and not hub, f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:
         preset, read = PRESETS[source], read_gguf_checkpoint(preset_files(source), ignore_keys, assume)
-        named = _renamed(read, "preset", source, title=preset.title)
-        return dataclasses.replace(named, initializer_range=preset.initializer_range)
+        read = dataclasses.replace(read, initializer_range=preset.initializer_range)
+        return _renamed(read, kind="preset", name=source, title=preset.title)
     if source in packaged():
-        return _renamed(read_folder(packaged()[source], ignore_keys, assume, weights), "packaged", source)
+        return _renamed(read_folder(packaged()[source], ignore_keys, assume, weights), kind="packaged", name=source)
     if path.is_dir():
         return _open_folder(path, str(path), ignore_keys, assume, weights)
     if path.suffix == ".gguf":
@@ -225,7 +225,7 @@ def open_checkpoint(
         if source in {known.hub for known in architectures().values()}:
             ignore_keys = (*ignore_keys, CODE)  # their code became their family in transformers
         read = _open_folder(snapshot, source, ignore_keys, assume, weights)
-        return _renamed(read, "hub", source, revision=snapshot.name)
+        return _renamed(read, kind="hub", name=source, revision=snapshot.name)
     hint = " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name"
     raise unknown("model", source, [*PRESETS, *packaged(), *architectures()], hint)
 
@@ -238,41 +238,39 @@ def _open_folder(
     if adapter is None:
         return read_folder(folder, ignore_keys, assume, weights)
     base = user_path(adapter.base)
-    if not (folder / CONFIG).is_file():
-        if base.is_dir() and not (base / CONFIG).is_file():
-            raise SinkjaxError(f"the adapter in {folder} changes {base}, which is not a model: it has no {CONFIG}")
-        read = open_checkpoint(adapter.base, adapter.revision, ignore_keys, assume, weights)
-        tokenizer = read_folder_tokenizer(folder, {}, ignore_keys) or read.tokenizer
-        read = dataclasses.replace(read, tokenizer=tokenizer)
-        return adapters.merge(read, adapter) if weights else read
-    same = adapter.base == source or (base.is_dir() and base.samefile(folder))
-    if not same:
-        raise SinkjaxError(
+    if (folder / CONFIG).is_file():
+        same = adapter.base == source or (base.is_dir() and base.samefile(folder))
+        refuse(
+            not same,
             f"{folder} holds both a model and an adapter for another one, {short(adapter.base)}: to merge the adapter, move it"
-            f" into its own folder; to use the model's weights as they are, {let_pass([adapters.SETTINGS])}"
+            f" into its own folder; to use the model's weights as they are, {let_pass([adapters.SETTINGS])}",
         )
-    read = read_folder(folder, ignore_keys, assume, weights)
+        read = read_folder(folder, ignore_keys, assume, weights)
+    else:
+        no_model = base.is_dir() and not (base / CONFIG).is_file()
+        refuse(no_model, f"the adapter in {folder} changes {base}, which is not a model: it has no {CONFIG}")
+        read = open_checkpoint(adapter.base, adapter.revision, ignore_keys, assume, weights)
+        read = dataclasses.replace(read, tokenizer=read_folder_tokenizer(folder, {}, ignore_keys) or read.tokenizer)
     return adapters.merge(read, adapter) if weights else read
 
 
 def with_tokenizer(checkpoint: Checkpoint, source: str) -> Checkpoint:
     """Replace the checkpoint's tokenizer by another source's, which is noted in its own source. Errors: there is none."""
     try:
-        found = open_checkpoint(source, weights=False).tokenizer
+        tokenizer = open_checkpoint(source, weights=False).tokenizer
     except SinkjaxError as error:
         raise SinkjaxError(f"tokenizer: {error}") from None
-    refuse(found is None, f"tokenizer: {source} has none either")
-    return dataclasses.replace(checkpoint, tokenizer=found, source={**checkpoint.source, "tokenizer": source})
+    refuse(tokenizer is None, f"tokenizer: {source} has none either")
+    return _renamed(dataclasses.replace(checkpoint, tokenizer=tokenizer), tokenizer=source)
 
 
 def with_context(checkpoint: Checkpoint, context: int) -> Checkpoint:
     """Change the checkpoint's longest prompt. Errors: not an int of at least 1; learned positions, whose number is fixed."""
-    config = checkpoint.config
-    if isinstance(config.position, Learned):
-        raise SinkjaxError(f"context={context} does not fit {checkpoint.where}: its {config.context} positions are learned")
-    source = {**checkpoint.source, "stated_context": config.context}
-    return dataclasses.replace(checkpoint, config=dataclasses.replace(config, context=context), source=source)
+    config, learned = checkpoint.config, isinstance(checkpoint.config.position, Learned)
+    refuse(learned, f"context={context} does not fit {checkpoint.where}: its {config.context} positions are learned")
+    changed = dataclasses.replace(checkpoint, config=dataclasses.replace(config, context=context))
+    return _renamed(changed, stated_context=config.context)
 
 
-def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:
-    return dataclasses.replace(checkpoint, source={**checkpoint.source, "kind": kind, "name": name, **more})
+def _renamed(checkpoint: Checkpoint, **source: Any) -> Checkpoint:
+    return dataclasses.replace(checkpoint, source={**checkpoint.source, **source})

@@ -38,27 +38,13 @@ class Whole:
     flat: str | None = None
 
 
-GEMMA3 = {
-    "vocab_size": 262208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "max_position_embeddings": 131072,
-    "rms_norm_eps": 1e-6,
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-}
+GEMMA3 = {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rms_norm_eps": 1e-6}
+GEMMA3 |= {"max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096}
 WHOLES = {
-    "gemma3": Whole(GEMMA3),
+    "gemma3": Whole({**GEMMA3, "hidden_activation": "gelu_pytorch_tanh"}),
     "mistral3": Whole({"tie_word_embeddings": False}),
-    "llava": Whole(),
-    "qwen2_vl": Whole(flat="qwen2"),
-    "qwen2_5_vl": Whole(flat="qwen2"),
-    "qwen3_vl": Whole(),
-    "idefics3": Whole(),
-    "smolvlm": Whole(),
-    "internvl": Whole(),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), Whole(flat="qwen2")),
+    **dict.fromkeys(("llava", "qwen3_vl", "idefics3", "smolvlm", "internvl"), Whole()),
 }
 # Model types of text parts that are families under another name.
 TEXT = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,10 +20,8 @@ from sinkjax.model.config import Config
 from sinkjax.model.heads import HeadGate
 
 # Linear layers: stored [outputs, inputs], kept here input-first. Tables are rows as they are here; all else is a vector.
-LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"}) | {
-    "head_gate",
-    "element_gate",
-}
+LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
+GATES = frozenset({"head_gate", "element_gate"})
 TABLES = frozenset({"embed", "positions"})
 
 # How a leaf's part is cut from an axis of outputs: the reshaped axis, and an index into it.
@@ -78,8 +77,8 @@ def grouped(config: Config, leaf: str) -> View:
 def joined(config: Config, leaf: str) -> View:
     """All queries, then all keys, then all values: GPT-2, MPT and Phi-3."""
     H, K = config.heads, config.kv_heads
-    index = {"q": slice(0, H), "k": slice(H, H + K), "v": slice(H + K, H + 2 * K)}
-    return (H + 2 * K, config.head_dim), (index[leaf],)
+    first, count = {"q": (0, H), "k": (H, K), "v": (H + K, K)}[leaf]
+    return (H + 2 * K, config.head_dim), (slice(first, first + count),)
 
 
 def gated_queries(config: Config, leaf: str) -> View:
@@ -205,10 +204,9 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
             found[where] = [Slot(where, (), leaf.shape, False, where)]
             continue
         part = as_part(names[name])
-        lead = leaf.shape[: part.name.count("{}")]
-        inner = leaf.shape[len(lead) :]
-        for place in itertools.product(*map(range, lead)):
-            slot = _slot(config, name, part, inner, leaf.fan_in)
+        depth = part.name.count("{}")
+        slot = _slot(config, name, part, leaf.shape[depth:], leaf.fan_in)
+        for place in itertools.product(*map(range, leaf.shape[:depth])):
             found.setdefault(part.name.format(*place), []).append(dataclasses.replace(slot, leaf=where, place=place))
     return found
 
@@ -216,22 +214,21 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
 def _slot(config: Config, name: str, part: LeafPart, inner: tuple[int, ...], fan_in: int) -> Slot:
     """Make the slot of a leaf's block of shape `inner`, without its leaf and place."""
     if part.stacked:
-        one = _slot(config, name, dataclasses.replace(part, stacked=False), inner[1:], fan_in)
-        view = None if one.view is None else (inner[0], *one.view)
-        index = () if one.view is None else (slice(None), *one.index)
-        return dataclasses.replace(one, stored=(inner[0], *one.stored), view=view, index=index)
-    outputs, inputs = (math.prod(inner) // fan_in, (fan_in,)) if name in LINEAR else (math.prod(inner), ())
+        expert = _slot(config, name, dataclasses.replace(part, stacked=False), inner[1:], fan_in)
+        viewed: dict[str, Any] = {"view": (inner[0], *expert.view), "index": (slice(None), *expert.index)} if expert.view else {}
+        return dataclasses.replace(expert, stored=(inner[0], *expert.stored), **viewed)
     if name in TABLES:
         return Slot("", (), inner, False, part.name)
+    outputs, inputs = (math.prod(inner) // fan_in, (fan_in,)) if name in LINEAR | GATES else (math.prod(inner), ())
+    first = inputs if part.inputs_first else ()
+    last = () if part.inputs_first else inputs
     if part.view is None:
-        stored = (*inputs, outputs) if part.inputs_first else (outputs, *inputs)
-        return Slot("", (), stored, bool(inputs) and not part.inputs_first, part.name)
+        return Slot("", (), (*first, outputs, *last), bool(last), part.name)
     shape, index = part.view(config)
-    if part.inputs_first and inputs:
-        stored, view, index = (*inputs, math.prod(shape)), (*inputs, *shape), (slice(None), *index)
-    else:
-        stored, view = (*(shape if part.rows else (math.prod(shape),)), *inputs), (*shape, *inputs)
-    return Slot("", (), stored, bool(inputs) and not part.inputs_first, part.name, view, index)
+    stored = shape if part.rows else (math.prod(shape),)
+    return Slot(
+        "", (), (*first, *stored, *last), bool(last), part.name, (*first, *shape, *last), (*[slice(None)] * len(first), *index)
+    )
 
 
 def leaf_name(path: tuple) -> str:

@@ -30,7 +30,6 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.checksums import SUMS, write_checksums
 from sinkjax.config_files.files import cannot_write, own_folder, user_path, whole_folder
-from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import FORMER, Config
 
@@ -63,8 +62,8 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
     check_model(model)
     folder = user_path(folder)
     values = {"model_type": MODEL_TYPE, **documents.plain(documents.fields(model.config))}
-    if read_config(values, "the config") != model.config:
-        raise SinkjaxError("the config does not survive being written and read, so it cannot be saved")
+    lost = read_config(values, "the config") != model.config
+    refuse(lost, "the config does not survive being written and read, so it cannot be saved")
     return write_model(folder, values, stored(model, dtype), model, card)
 
 
@@ -78,10 +77,9 @@ def stored(model: Model, dtype: str | None) -> dict[str, np.ndarray]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
         params.check_dtype(dtype or str(leaf.dtype))
         with np.errstate(over="ignore"):
-            array = np.asarray(leaf).astype(dtype or leaf.dtype, copy=False)
-        if not np.isfinite(array).all():
-            raise SinkjaxError(f"{leaf_name(path)} holds NaN or infinity in {array.dtype}, so the model cannot be saved")
-        arrays[leaf_name(path)] = array
+            array = arrays[leaf_name(path)] = np.asarray(leaf).astype(dtype or leaf.dtype, copy=False)
+        finite = bool(np.isfinite(array).all())
+        refuse(not finite, f"{leaf_name(path)} holds NaN or infinity in {array.dtype}, so the model cannot be saved")
     return arrays
 
 
@@ -109,10 +107,9 @@ def _check_place(folder: Path, kind: str) -> None:
         raise cannot_write(folder, error) from error
     refuse(found not in (None, kind), f"{folder} holds a model of type {found!r}, which is left alone: choose another folder")
     other = [path.name for path in there if found is None or path.name not in FILES or not path.is_file() or path.is_symlink()]
-    if other:
-        named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
-        what = "is not the folder of a model" if found is None else "does not hold a model alone"
-        raise SinkjaxError(f"{folder} {what} ({named}), so it is left alone: choose another folder")
+    named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
+    what = "is not the folder of a model" if found is None else "does not hold a model alone"
+    refuse(bool(other), f"{folder} {what} ({named}), so it is left alone: choose another folder")
 
 
 def default_card(model: Model) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 
 # What torch puts around a module, anywhere in a name: torch.compile, FSDP, activation checkpointing.
 WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
@@ -26,8 +26,7 @@ def canonical(
         meant = (aliases.get(form, form) for form in _forms(name, prefix))
         found[name] = next((form for form in meant if form in wanted), name)
         other = given.setdefault(found[name], name)
-        if other != name:
-            raise SinkjaxError(f"{where} has the tensor {found[name]!r} twice, as {other!r} and as {name!r}")
+        refuse(other != name, f"{where} has the tensor {found[name]!r} twice, as {other!r} and as {name!r}")
     return found
 
 

@@ -46,24 +46,34 @@ def read_safetensors(path: Path, buffers: bool = False) -> dict[str, Tensor]:
     safetensors package takes the last of several tensors of one name.)
     """
     file = OpenFile(path)
-    mapped = file.map()
-    size = len(mapped)
+    size = file.size
+    mapped = file.map(0, (size,))
     start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
     if size < 8 or start > min(size, HEADER_LIMIT):
         refuse_other(mapped[:READ].tobytes(), path, "a safetensors file")
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
     content = mapped[8:start].tobytes()
-    if (count := content.count(b",")) > MOST_ENTRIES:  # counted first, because parsing them takes seconds
-        raise SinkjaxError(f"{path} has a header of {count:,} entries, and a file of a model has at most {MOST_ENTRIES:,}")
+    count = content.count(b",")  # counted first, because parsing takes seconds
+    refuse(count > MOST_ENTRIES, f"{path} has a header of {count:,} entries, and a file of a model has at most {MOST_ENTRIES:,}")
     try:
         header = json.loads(content, object_pairs_hook=without_repeats)
         entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: it has no safetensors header with each name once") from None
     types = DTYPES | OTHERS if buffers else DTYPES
-    tensors = {name: _tensor(name, entry, start, size, file, types) for name, entry in entries.items()}
-    _refuse_gaps(entries, size - start, path)
-    return tensors
+    tensors: dict[str, Tensor] = {}
+    at = 0
+    for name, (kind, shape, begin, end) in sorted(entries.items(), key=lambda entry: entry[1][2:]):
+        one_of(f"stored type of {name} in {path}:", kind, types)
+        refuse(end > size - start, f"{path} is truncated: {name} ends at byte {end} of {size - start}")
+        fits = end - begin == math.prod(shape) * types[kind].itemsize
+        refuse(not fits, f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
+        wrong = f"{name} begins at byte {begin} of its data, and the tensor before it ends at {at}"
+        refuse(begin != at, f"{path} is corrupt: {wrong}")
+        raw, decode = partial(file.map, start + begin, (end - begin,)), partial(np.ndarray.view, dtype=types[kind])
+        tensors[name], at = Tensor(shape, raw, decode, NAMES[kind]), end
+    refuse(at != size - start, f"{path} is corrupt: its tensors end at byte {at} of {size - start}")
+    return {name: tensors[name] for name in entries}
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -102,33 +112,3 @@ def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError
     return entry["dtype"], shape, begin, end
-
-
-def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], size: int, path: Path) -> None:
-    """Raise unless the tensors cover the data contiguously from the first byte to the last."""
-    at = 0
-    for name, (_, _, begin, end) in sorted(entries.items(), key=lambda entry: entry[1][2:]):
-        if begin != at:
-            raise SinkjaxError(
-                f"{path} is corrupt: {name} begins at byte {begin} of its data, and the tensor before it ends at {at}"
-            )
-        at = end
-    refuse(at != size, f"{path} is corrupt: its tensors end at byte {at} of {size}")
-
-
-def _tensor(
-    name: str,
-    entry: tuple[str, tuple[int, ...], int, int],
-    first: int,
-    size: int,
-    file: OpenFile,
-    types: Mapping[str, np.dtype],
-) -> Tensor:
-    """Return a tensor of a file of `size` bytes, whose data start at byte `first`. types: the stored types that may occur."""
-    (kind, shape, begin, end), path = entry, file.path
-    one_of(f"stored type of {name} in {path}:", kind, types)
-    refuse(end > size - first, f"{path} is truncated: {name} ends at byte {end} of {size - first}")
-    if end - begin != math.prod(shape) * types[kind].itemsize:
-        raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
-    raw = partial(file.map, first + begin, (end - begin,))
-    return Tensor(shape, raw, partial(np.ndarray.view, dtype=types[kind]), NAMES[kind])

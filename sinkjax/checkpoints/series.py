@@ -20,7 +20,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import short
 from sinkjax.model.fingerprint import fingerprint
 
 SERIES, CONFIG = "series", "config.json"
@@ -94,8 +94,7 @@ def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[st
     """Return the series named by the arguments of `sweep_models`. Errors: as for that function."""
     if isinstance(models, str | Path):
         return of_revisions(str(models), revisions) if revisions else in_folder(models)
-    if revisions:
-        raise SinkjaxError(f"revisions are those of one hub id, not of {len(models)} models")
+    refuse(bool(revisions), f"revisions are those of one hub id, not of {len(models)} models")
     return of_models(models)
 
 
@@ -112,12 +111,9 @@ def check_same_architecture(members: Sequence[Member]) -> None:
     """Raise unless all checkpoints of a series have the same config, naming the differences, without reading weights."""
     first, *others = (open_checkpoint(member.source, member.revision, weights=False).config for member in members)
     for member, other in zip(members[1:], others, strict=True):
-        if other != first:
-            fields = "; ".join(documents.differences(first, other))
-            raise SinkjaxError(
-                f"{member.label} has another architecture than {members[0].label} ({fields}): sweep them one by one, each into"
-                " a store of its own"
-            )
+        fields = "; ".join(documents.differences(first, other)) if other != first else ""
+        wrong = f"{member.label} has another architecture than {members[0].label} ({fields})"
+        refuse(other != first, f"{wrong}: sweep them one by one, each into its own store")
 
 
 def loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator[tuple[Member, Model], None, None]:
@@ -131,9 +127,8 @@ def loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator
             if number + 1 < len(members):
                 coming = reader.submit(_load, members[number + 1], dtype)
             weights = fingerprint(model.params)
-            if weights in seen:
-                raise SinkjaxError(f"{member.label} has the same weights as {seen[weights]}: leave one of the two out")
-            seen[weights] = member.label
+            twin = seen.setdefault(weights, member.label)
+            refuse(twin != member.label, f"{member.label} has the same weights as {twin}: leave one of the two out")
             yield member, model
             if fetched[number]:
                 trim(member)
@@ -145,9 +140,9 @@ def _load(member: Member, dtype: str) -> Model:
 
 def _distinct(members: Sequence[Member]) -> tuple[Member, ...]:
     labels = [member.label for member in members]
-    twice = next((label for label in labels if labels.count(label) > 1), None)
-    if not members or twice is not None:
-        raise SinkjaxError("a series needs at least one checkpoint" if twice is None else f"the series names {twice!r} twice")
+    refuse(not members, "a series needs at least one checkpoint")
+    for label in labels:
+        refuse(labels.count(label) > 1, f"the series names {label!r} twice")
     return tuple(members)
 
 

@@ -26,8 +26,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
 from sinkjax.checkpoints.tensors import INTEGERS, PIECE, Tensor
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import COMPARED, SinkjaxError, unknown
 from sinkjax.model import params
+
+NOT_FINITE = "holds NaN or infinity in {}; check=False loads a broken model"
 
 
 def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> tuple[params.Params, str]:
@@ -43,7 +46,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     places = {name: params.sharding(leaf, mesh) if mesh else None for name, leaf in leaves.items()}
     arrays: dict[str, jax.Array] = {}
-    small: dict[str, np.ndarray] = {}
+    on_hosts: dict[str, np.ndarray] = {}
     digest = hashlib.sha256()
     on_host = mesh is None and jax.default_backend() == "cpu"
 
@@ -56,38 +59,19 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
             tensor, what = checkpoint.tensors[name], f"{name} of {checkpoint.where}"
             added = beside.submit(add, tensor)  # hashed while it is sent to the devices
             for slot in filled:
-                leaf, place = leaves[slot.leaf], places[slot.leaf]
-                shared, fits = tensor.shared is not None and not slot.transposed, math.prod(leaf.shape) <= PIECE
-                if slot.fills and (shared or fits):
-                    arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
-                    continue
-                if slot.fills and on_host:
-                    fill(array := aligned(leaf.shape, jnp.dtype(dtype)), tensor, slot, what, check)
-                    arrays[slot.leaf] = jax.device_put(array)
-                    continue
-                if fits:
-                    fill(small.setdefault(slot.leaf, np.zeros(leaf.shape, jnp.dtype(dtype))), tensor, slot, what, check)
-                    continue
-                if slot.leaf not in arrays:
-                    arrays[slot.leaf] = jnp.zeros(leaf.shape, dtype, device=place)
-                arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, place, what, check)
+                name, shape, place = slot.leaf, leaves[slot.leaf].shape, places[slot.leaf]
+                if slot.fills and tensor.shared is not None and not slot.transposed:  # the array in memory becomes the leaf
+                    array = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
+                    refuse(check and not np.isfinite(array).all(), f"{what} {NOT_FINITE.format(dtype)}")
+                    arrays[name] = jax.device_put(array, place)
+                elif math.prod(shape) <= PIECE or (slot.fills and on_host):
+                    fill(on_hosts.setdefault(name, aligned(shape, jnp.dtype(dtype))), tensor, slot, what, check)
+                else:
+                    array = arrays[name] if name in arrays else jnp.zeros(shape, dtype, device=place)
+                    arrays[name] = write(array, tensor, slot, place, what, check)
             added.result()
-    arrays |= {name: jax.device_put(array, places[name]) for name, array in small.items()}
+    arrays |= {name: jax.device_put(on_hosts.pop(name), places[name]) for name in [*on_hosts]}
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
-
-
-def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
-    """Return a tensor that is a whole leaf, cast on the host without compiling; `what` names it in errors."""
-    value: np.ndarray | jax.Array
-    if tensor.shared is not None and not slot.transposed:  # the leaf is the array in memory if it has this dtype
-        value = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
-    else:
-        with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, which is an error
-            array = tensor.array()
-            value = np.array(array.T if slot.transposed else array, jnp.dtype(dtype))
-    if check and not np.isfinite(value).all():
-        raise _not_finite(what, value.dtype)
-    return jax.device_put(value, place)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -104,8 +88,7 @@ def fill(array: np.ndarray, tensor: Tensor, slot: Slot, what: str, check: bool) 
         place = tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))
         with np.errstate(over="ignore"):  # values beyond the dtype's range become infinite, which is an error
             array[place] = read((slice(None),) * len(shape))
-        if check and not np.isfinite(array[place]).all():
-            raise _not_finite(what, array.dtype)
+        refuse(check and not np.isfinite(array[place]).all(), f"{what} {NOT_FINITE.format(array.dtype)}")
 
 
 def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
@@ -113,8 +96,7 @@ def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | N
     for start, shape, read in pieces(tensor, slot, array.shape, place):
         value = jax.make_array_from_callback(shape, place, read) if place else jax.device_put(read((slice(None),) * len(shape)))
         array, finite = _write(array, value, start, place)
-        if not bool(finite) and check:  # also waits until the device has released the mapped bytes
-            raise _not_finite(what, array.dtype)
+        refuse(not bool(finite) and check, f"{what} {NOT_FINITE.format(array.dtype)}")  # waits until the mapped bytes are free
     return array
 
 
@@ -150,10 +132,6 @@ def pieces(
         yield tuple(at), (*shape[:axis], parts * size, *shape[axis + 1 :]), read
 
 
-def _not_finite(what: str, dtype: np.dtype) -> SinkjaxError:
-    return SinkjaxError(f"{what} holds NaN or infinity in {dtype}; check=False loads a broken model")
-
-
 @partial(jax.jit, donate_argnums=0, static_argnames="place")
 def _write(
     array: jax.Array, value: jax.Array, start: tuple[int, ...], place: NamedSharding | None
@@ -175,15 +153,16 @@ def write_bits(array: jax.Array, block: jax.Array, start: tuple[int, ...]) -> ja
 def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
     """Raise unless the checkpoint has exactly the wanted tensors, in the wanted shapes."""
     tensors, where = checkpoint.tensors, checkpoint.where
-    missing = sorted(wanted.keys() - tensors.keys())
-    if missing:
+    if missing := sorted(wanted.keys() - tensors.keys()):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         near = difflib.get_close_matches(missing[0], sorted(tensors.keys() - wanted.keys())[:COMPARED], n=3, cutoff=0.5)
         held = f" (it has {', '.join(map(repr, near))})" if near else ""
         raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}{held}; missing weights are never invented")
-    for name in wanted:
-        if (kind := tensors[name].stored) in INTEGERS:
-            raise SinkjaxError(f"{name} of {where} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    for name, (slot, *_) in wanted.items():
+        kind, shape, of = tensors[name].stored, tensors[name].shape, "" if slot.leaf == name else f" ({slot.leaf})"
+        floats = ", ".join(params.DTYPES)
+        refuse(kind in INTEGERS, f"{name} of {where} holds {kind}, not floating-point numbers ({floats})")
+        refuse(shape != slot.stored, f"{name} of {where} has shape {shape}, but the config asks for {slot.stored}{of}")
     table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
@@ -193,20 +172,14 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
         else:
             hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
             raise unknown(f"tensor in {where}:", name, {slot.pattern for filled in wanted.values() for slot in filled}, hint)
-    for name, (slot, *_) in wanted.items():
-        if tensors[name].shape != slot.stored:
-            of = "" if slot.leaf == name else f" ({slot.leaf})"
-            raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}{of}")
 
 
 def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
     """Raise unless an unembedding stored next to a tied embedding has equal numbers, comparing blocks of rows."""
     embed, unembed = (checkpoint.tensors[name] for name in (first, second))
-    same = embed.shape == unembed.shape and all(
-        np.array_equal(embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces()
+    pairs = ((embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces())
+    refuse(
+        embed.shape != unembed.shape or not all(np.array_equal(*pair) for pair in pairs),
+        f"{checkpoint.where} ties {second} to {first}, but holds both and they differ: to use each, as transformers does, set"
+        f" tie_word_embeddings to false in its config; to use {first} for both, load(..., ignore_keys=({second!r},))",
     )
-    if not same:
-        raise SinkjaxError(
-            f"{checkpoint.where} ties {second} to {first}, but holds both and they differ: to use each, as transformers does, set"
-            f" tie_word_embeddings to false in its config; to use {first} for both, load(..., ignore_keys=({second!r},))"
-        )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
+import io
 import math
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import regular
 from sinkjax.errors import SinkjaxError
 
@@ -76,62 +77,47 @@ def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 class OpenFile:
-    """An open file that stays the same even if its path is replaced. It is closed when nothing refers to it any more.
+    """Open files that are the pieces of one, usually a single file. They stay the same even if their paths are replaced.
 
-    Errors: as for `regular`; the file cannot be read.
+    They are closed when nothing refers to this object any more. Errors: as for `regular`; a file cannot be read.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
-        regular(path)
-        try:
-            self.file = path.open("rb", buffering=0)
-        except OSError as error:
-            raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
-        weakref.finalize(self, self.file.close)
+    def __init__(self, *paths: Path):
+        self.path = paths[0]
+        self.pieces: list[io.RawIOBase] = []
+        for path in paths:
+            regular(path)
+            try:
+                piece = path.open("rb", buffering=0)
+            except OSError as error:
+                raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+            weakref.finalize(self, piece.close)
+            self.pieces.append(piece)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Current size of each piece in bytes."""
+        return [os.fstat(piece.fileno()).st_size for piece in self.pieces]
 
     @property
     def size(self) -> int:
         """Current size in bytes."""
-        return os.fstat(self.file.fileno()).st_size
-
-    def map(self, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """Bytes as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
-
-        Errors: the file cannot be read, or has become shorter since its header was read.
-        """
-        try:
-            if 0 in (self.size, *(shape or ())):
-                return np.zeros(shape or 0, np.uint8)
-            mapped = np.memmap(self.file, np.uint8, "r", begin, shape)
-            return np.asarray(mapped)  # a plain array: np.memmap's views are slow to make
-        except OSError as error:
-            raise SinkjaxError(f"cannot read {self.path}: {error.strerror}") from None
-        except ValueError:
-            raise SinkjaxError(f"{self.path} is shorter than when its header was read") from None
-
-
-class JoinedFile:
-    """Files that are the pieces of one, read in order without a copy on disk. Errors: as for `OpenFile`.
-
-    A range of bytes within a piece is mapped; one that crosses from a piece to the next is copied.
-    """
-
-    def __init__(self, paths: Sequence[Path]):
-        self.path = paths[0]
-        self.pieces = [OpenFile(path) for path in paths]
-        self.starts = [0, *itertools.accumulate(piece.size for piece in self.pieces)]
-        self.size = self.starts[-1]
-
-    def head(self) -> np.ndarray:
-        """The first piece, uint8."""
-        return self.pieces[0].map()
+        return sum(self.sizes)
 
     def map(self, begin: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Bytes as uint8, read-only: `shape` from byte `begin` on. Errors: as for `OpenFile.map`."""
-        end, found = begin + math.prod(shape), []
-        for piece, start, stop in zip(self.pieces, self.starts[:-1], self.starts[1:], strict=True):
-            first, last = max(begin, start), min(end, stop)
+        """Return bytes from `begin`, read-only uint8 of `shape`: mapped, or copied if they cross from a piece to the next.
+
+        Errors: a file cannot be read, or has become shorter since its header was read.
+        """
+        end, start, parts = begin + math.prod(shape), 0, []
+        for piece, size in zip(self.pieces, self.sizes, strict=True):
+            first, last = max(begin, start), min(end, start + size)
             if first < last:
-                found.append(piece.map(first - start, (last - first,)))
-        return (found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.uint8), *found])).reshape(shape)
+                try:
+                    mapped = np.memmap(piece, np.uint8, "r", first - start, (last - first,))
+                except OSError as error:
+                    raise SinkjaxError(f"cannot read {self.path}: {error.strerror}") from None
+                parts.append(np.asarray(mapped))  # a plain array, because np.memmap's views are slow to make
+            start += size
+        refuse(end > start, f"{self.path} is shorter than when its header was read")
+        return (parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])).reshape(shape)

@@ -87,7 +87,8 @@ def refusing(what: str) -> Iterator[None]:
     except (SinkjaxError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        raise SinkjaxError(f"{what}: {str(error)[:LONGEST]}") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SinkjaxError(f"{what}: {reason[:LONGEST]}") from None
 
 
 def copied(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:

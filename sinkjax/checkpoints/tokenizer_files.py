@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from sinkjax.checkpoints.fields import let_pass
 from sinkjax.checkpoints.signatures import READ, refuse_other
 from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, Tokenizer, read_json, refusing
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import regular
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import short
 from sinkjax.runtime import extras
 
 if TYPE_CHECKING:
@@ -70,10 +71,9 @@ def read_folder_tokenizer(folder: Path, config: Mapping[str, Any], ignore_keys: 
         backend.no_truncation()
         backend.no_padding()
     settings = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
-    code = settings.get(CODE)
-    if code and CODE not in ignore_keys:
-        named = f"{folder / SETTINGS} names Python code in {CODE!r} ({short(code)}), which sinkjax does not run"
-        raise SinkjaxError(f"{named}; if the tokenizer is the one in {TOKENIZER}, {let_pass([CODE])}")
+    code = settings.get(CODE) if CODE not in ignore_keys else None
+    named = f"{folder / SETTINGS} names Python code in {CODE!r} ({short(code)}), which sinkjax does not run"
+    refuse(bool(code), f"{named}; if the tokenizer is the one in {TOKENIZER}, {let_pass([CODE])}")
     if (folder / TOKENIZER).exists():
         legacy = "added_tokens_decoder" not in settings
         if legacy and (folder / MAP).exists():
@@ -141,8 +141,8 @@ def _add_tokens(
     known = {str(token) for token in (*own.values(), *new)}
     for key, token in [*special.items(), *(("", token) for token in others)]:
         if str(token) not in known:
-            if key in ("bos_token", "eos_token") and backend.token_to_id(str(token)) is None:
-                raise SinkjaxError(f"{folder / SETTINGS} names the {key} {str(token)!r}, which is not in the vocabulary")
+            missing = key in ("bos_token", "eos_token") and backend.token_to_id(str(token)) is None
+            refuse(missing, f"{folder / SETTINGS} names the {key} {str(token)!r}, which is not in the vocabulary")
             new.append(by_text.get(str(token), token))
             known.add(str(token))
     for token in new:
@@ -150,14 +150,15 @@ def _add_tokens(
         token.special = token.special or str(token) in map(str, special.values())
         backend.add_tokens([token])
     for index, token in numbered.items():
-        if (given := backend.token_to_id(str(token))) != index:
-            raise SinkjaxError(
-                f"the files of {folder} give the added token {short(str(token))} the id {index}, but it gets {given}"
-            )
+        given = backend.token_to_id(str(token))
+        stated = f"the files of {folder} give the added token {short(str(token))}"
+        refuse(given != index, f"{stated} the id {index}, but it gets {given}")
 
 
 def _prepend(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
     """Put the space in front of a text where Llama's class puts it, if the pipeline is one of SentencePiece's."""
+    from tokenizers import pre_tokenizers
+
     space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     steps = [step for step in _steps(_state(backend, "normalizer")) if step["type"] != "Sequence"]
     before = _state(backend, "pre_tokenizer")
@@ -167,12 +168,16 @@ def _prepend(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None
     prefix = settings.get("add_prefix_space") is not False
     scheme = "never" if not prefix else "always" if settings.get("legacy") else "first"
     backend.normalizer = None
-    backend.pre_tokenizer = _built(
-        "pre_tokenizer", {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
-    )
-    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-    decoder = [{**space, "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
-    backend.decoder = _built("decoder", {"type": "Sequence", "decoders": [*decoder, *([strip] if prefix else [])]})
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme, split=False)
+    backend.decoder = sentencepiece_decoder(prefix)
+
+
+def sentencepiece_decoder(prefix: bool) -> Any:
+    """Return the decoder of SentencePiece BPE. prefix: whether a space is put in front of a text, which it takes off."""
+    from tokenizers import decoders
+
+    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
+    return decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
 
 
 def _set(backend: tokenizers.Tokenizer, part: str, kind: str, **values: Any) -> None:
@@ -195,7 +200,7 @@ def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the state of a part, and those of its steps."""
     if state:
         yield state
-    for inner in (*state.get("normalizers", ()), *state.get("pretokenizers", ())):
+    for inner in (*state.get("normalizers", ()), *state.get("pretokenizers", ()), *state.get("decoders", ())):
         yield from _steps(inner)
 
 
@@ -207,53 +212,41 @@ def _built(part: str, state: dict[str, Any]) -> Any:
 
 
 def _backend(folder: Path) -> tokenizers.Tokenizer | None:
-    if (folder / TOKENIZER).exists():
-        regular(folder / TOKENIZER, MOST_TOKENIZER)
-        content = (folder / TOKENIZER).read_bytes()
-        if (count := content.count(b"{")) > MOST_OBJECTS:  # the package takes a kilobyte for each
-            raise SinkjaxError(f"{folder / TOKENIZER} has {count:,} parts, and a tokenizer has at most {MOST_OBJECTS:,}")
+    file = folder / TOKENIZER
+    if file.exists():
+        regular(file, MOST_TOKENIZER)
+        content = file.read_bytes()
+        count = content.count(b"{")  # the package takes a kilobyte for each
+        refuse(count > MOST_OBJECTS, f"{file} has {count:,} parts, and a tokenizer has at most {MOST_OBJECTS:,}")
         import tokenizers
 
-        refuse_other(content[:READ], folder / TOKENIZER, "a tokenizer")
-        with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
+        refuse_other(content[:READ], file, "a tokenizer")
+        with refusing(f"{file} is not a tokenizer"):
             backend = tokenizers.Tokenizer.from_str(content.decode())
-        for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
-            if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
-                raise SinkjaxError(
-                    f"{folder / TOKENIZER} replaces text by text up to {growth:.1e} times as long, more than {MOST_GROWTH} times"
-                )
+        for part in ("normalizer", "pre_tokenizer", "decoder"):
+            growth = math.prod(map(_growth, _steps(_state(backend, part))))
+            longer = f"{file} replaces text by text up to {growth:.1e} times as long, more than {MOST_GROWTH} times"
+            refuse(growth > MOST_GROWTH, longer)
         return backend
-    found = [name for name in SLOW_FILES if (folder / name).exists()]
-    if not found:
+    name = next((name for name in SLOW_FILES if (folder / name).exists()), None)
+    if name is None:
         return None
-    regular(folder / found[0], MOST_TOKENIZER)
-    if found[0] == "tokenizer.model" and find_spec("sentencepiece") is None:
-        raise SinkjaxError(f"{folder} has only a tokenizer.model, which needs one more package: pip install sentencepiece")
-    extras.require(f"a tokenizer from {found[0]}", "hub", "transformers")
+    regular(folder / name, MOST_TOKENIZER)
+    missing = name == "tokenizer.model" and find_spec("sentencepiece") is None
+    refuse(missing, f"{folder} has only a tokenizer.model, which needs one more package: pip install sentencepiece")
+    extras.require(f"a tokenizer from {name}", "hub", "transformers")
     import transformers
 
-    try:
-        return transformers.AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        ).backend_tokenizer
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SinkjaxError(f"transformers cannot build a tokenizer from {folder / found[0]}: {reason}") from None
+    with refusing(f"transformers cannot build a tokenizer from {folder / name}"):
+        slow = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return slow.backend_tokenizer
 
 
-def _growth(part: Any) -> float:
-    """Return the maximum growth of a text, as a factor, through a tokenizer part's replacements and prefixes, applied in turn."""
-    if isinstance(part, list):
-        return math.prod(map(_growth, part))
-    if not isinstance(part, dict):
-        return 1.0
-    inner = math.prod(_growth(value) for value in part.values() if isinstance(value, list | dict))
-    content = part.get("prepend" if part.get("type") == "Prepend" else "content")
-    if part.get("type") not in ("Replace", "Prepend") or not isinstance(content, str):
-        return inner
-    pattern = part.get("pattern")
-    literal = pattern.get("String") if isinstance(pattern, dict) else None
-    return inner * max(1.0, len(content) / len(literal) if literal else len(content) + 1)
+def _growth(step: Mapping[str, Any]) -> float:
+    """Return the maximum growth of a text, as a factor, through a step that replaces or prepends text."""
+    content = {"Replace": step.get("content"), "Prepend": step.get("prepend")}.get(step["type"])
+    literal = (step.get("pattern") or {}).get("String")
+    return 1.0 if not content else max(1.0, len(content) / len(literal) if literal else len(content) + 1)
 
 
 def _special(
@@ -267,9 +260,7 @@ def _special(
         return token if isinstance(token, int) and not isinstance(token, bool) else None
     token = settings[key]
     text = token.get("content") if isinstance(token, dict) else token
-    if not text:
-        return None
-    found = backend.token_to_id(text) if isinstance(text, str) else None
-    if found is None:
-        raise SinkjaxError(f"{folder / SETTINGS} names the {key} {text!r}, which is not in the vocabulary")
-    return found
+    index = backend.token_to_id(text) if isinstance(text, str) and text else None
+    missing = bool(text) and index is None
+    refuse(missing, f"{folder / SETTINGS} names the {key} {text!r}, which is not in the vocabulary")
+    return index

@@ -19,11 +19,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from sinkjax.checkpoints.model import Checkpoint
-from sinkjax.checkpoints.names import leaf_name
-from sinkjax.checkpoints.stream import load_params
-from sinkjax.checkpoints.tensors import PIECE, Tensor
+from sinkjax.checkpoints.tensors import PIECE
 from sinkjax.model import params
-from sinkjax.model.config import Config
 from sinkjax.runtime.backend import refuse_larger_than_memory
 from sinkjax.runtime.settings import random_key
 
@@ -44,42 +41,33 @@ def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
 def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) -> tuple[params.Params, str]:
     """Draw random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
-    The numbers equal `params.init` with SEED and the standard deviation that the model's files state as
-    `initializer_range`, by default INITIALIZER_RANGE. On one device programs draw them, leaf by leaf if these are large; on a
-    mesh they are drawn in pieces, like tensors that are read from a file.
+    The numbers equal `params.init` with SEED and the standard deviation that the model's files state as `initializer_range`, by
+    default INITIALIZER_RANGE. Each large leaf is drawn by itself, the largest first, so that few others lie beside what it needs;
+    the small ones are drawn together, by one program. On a mesh, each leaf is drawn by itself and then distributed.
     """
-    std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
-    refuse_larger_than_memory("parameters", params.count(checkpoint.config) * jnp.dtype(dtype).itemsize)
-    if mesh is None:
-        return _draw_here(checkpoint.config, dtype, std)
-    tensors = {
-        leaf_name(path): drawn(leaf, params.leaf_key(SEED, path), std, np.dtype(jnp.dtype(dtype)))
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(checkpoint.config))
-    }
-    return load_params(dataclasses.replace(checkpoint, tensors=tensors, names=None), dtype, mesh)
-
-
-def _draw_here(config: Config, dtype: str, std: float) -> tuple[params.Params, str]:
-    """Draw all parameters on the default device: each large leaf by itself, the largest first, so that few others lie beside what
-    it needs; then the small ones together, by one program.
-    """
-    leaves = jax.tree_util.tree_leaves_with_path(params.abstract(config))
-    sizes = [math.prod(leaf.shape) for _, leaf in leaves]
+    config, std = checkpoint.config, checkpoint.initializer_range
+    refuse_larger_than_memory("parameters", params.count(config) * jnp.dtype(dtype).itemsize)
+    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(params.abstract(config)), strict=True)
+    sizes, digest = [math.prod(leaf.shape) for leaf in leaves], hashlib.sha256()
     large = sorted((place for place, size in enumerate(sizes) if size > PIECE), key=lambda place: -sizes[place])
-    small = [place for place, size in enumerate(sizes) if size <= PIECE]
-    found: dict[int, jax.Array] = {}
-    for group in [*([place] for place in large), small]:
-        names = [params.leaf_number(leaves[place][0]) for place in group]
-        own = [leaves[place][1] for place in group]
-        kinds = tuple((leaf.shape, leaf.init) for leaf in own)
-        found |= zip(
-            group, _program(names, [_places(leaf) for leaf in own], np.float32(std), kinds=kinds, dtype=dtype), strict=True
+    groups = [*([place] for place in large), [place for place, size in enumerate(sizes) if size <= PIECE]]
+    drawn: dict[int, jax.Array] = {}
+    for group in groups if mesh is None else [[place] for place in range(len(leaves))]:
+        names, kinds = (
+            [params.leaf_number(paths[place]) for place in group],
+            tuple((leaves[p].shape, leaves[p].init) for p in group),
         )
-    digest = hashlib.sha256()
-    for place in range(len(leaves)):
-        digest.update(np.asarray(found[place]).reshape(-1).view(np.uint8).data)
+        starts, scale = [_places(leaves[place]) for place in group], np.float32(INITIALIZER_RANGE if std is None else std)
+        drawn |= zip(group, _program(names, starts, scale, kinds=kinds, dtype=dtype), strict=True)
+        if mesh is not None:
+            host = np.asarray(drawn[group[0]])
+            digest.update(host.reshape(-1).view(np.uint8).data)
+            shards = params.sharding(leaves[group[0]], mesh)
+            drawn[group[0]] = jax.make_array_from_callback(host.shape, shards, host.__getitem__)
+    for place in range(len(leaves)) if mesh is None else ():
+        digest.update(np.asarray(drawn[place]).reshape(-1).view(np.uint8).data)
     tree = jax.tree.structure(params.abstract(config))
-    return jax.tree.unflatten(tree, [found[place] for place in range(len(leaves))]), digest.hexdigest()
+    return jax.tree.unflatten(tree, [drawn[place] for place in range(len(leaves))]), digest.hexdigest()
 
 
 def _places(leaf: params.Leaf) -> np.ndarray:
@@ -115,32 +103,6 @@ def _program(
         return jax.lax.map(piece, places).view(dtype).reshape(shape)
 
     return [leaf(name, at, *kind) for name, at, kind in zip(names, places, kinds, strict=True)]
-
-
-def drawn(leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype) -> Tensor:
-    """Return a leaf of random numbers in `dtype`, whose rows can be drawn separately."""
-    row = math.prod(leaf.shape[1:])
-
-    def part(start: int, stop: int) -> np.ndarray:
-        numbers = np.empty((stop - start) * row, dtype)
-        if leaf.init in params.CONSTANTS:
-            numbers[:] = params.CONSTANTS[leaf.init]
-            return numbers.view(np.uint8)
-        for begin in range(0, len(numbers), PIECE):
-            piece = numbers[begin : begin + PIECE]
-            noise = normal(key, start * row + begin, len(piece))
-            piece[:] = noise * np.float32(params.SMALL if leaf.init == "small" else std)
-        return numbers.view(np.uint8)
-
-    return Tensor(leaf.shape, lambda: part(0, leaf.shape[0]), lambda raw: raw.view(dtype), dtype.name, part=part)
-
-
-def normal(key: jax.Array, start: int, count: int) -> np.ndarray:
-    """Return `jax.random.normal(key, (start + count,))[start:]`, float32, without drawing the numbers before `start`."""
-    high, low = divmod(start, 2**32)
-    data = jnp.concatenate([jax.random.key_data(key), jnp.array([high, low], jnp.uint32)])
-    drawn = jax.random.normal(jax.random.wrap_key_data(data, impl=_counter_impl()), (1 << (count - 1).bit_length(),))
-    return np.asarray(drawn)[:count]  # draw a power of two, so that few sizes are compiled
 
 
 @functools.cache

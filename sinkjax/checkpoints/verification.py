@@ -6,7 +6,6 @@ Eight tokens do not show what begins later, such as a window of attention. PyTor
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -96,20 +95,18 @@ def compare(live: Any, model: Model, exact: Callable[[], Model], attention_impl:
 
 
 def refuse_different(found: Verification, live: Any) -> None:
-    """Raise if a verification found a difference, naming the first place and modules of the model that were changed.
+    """Raise if a verification found a difference, naming the first place.
 
     Also raise if rotary settings differ, which eight tokens may not show.
     """
     if found.first is None:
         _refuse_stale_rotation(live)
         return
-    place, changed = found.places.index(found.first), _changed(live)
-    where = f"; it has {changed}" if changed else ""
+    largest = found.largest[found.places.index(found.first)]
     raise SinkjaxError(
         f"this {type(live).__name__} computes something else in transformers than its config and weights do here: it differs"
-        f" first after {found.first}, by {found.largest[place]:.2g}, and in the logits by {found.largest[-1]:.2g} (eight tokens,"
-        f" {found.dtype}){where}; hooks, patched or replaced modules and adapters are not converted: remove or merge them, or"
-        " pass verify=False to convert the weights as they are"
+        f" first after {found.first}, by {largest:.2g}, and in the logits by {found.largest[-1]:.2g} (eight tokens,"
+        f" {found.dtype}); hooks, patched modules and adapters are not converted: remove or merge them, or pass verify=False"
     )
 
 
@@ -125,11 +122,12 @@ def _refuse_stale_rotation(live: Any) -> None:
         except Exception as error:
             raise SinkjaxError(f"{name} of this model cannot be made from its config as it is now: {_reason(error)}") from None
         made = _settings(module)
-        if key := next((key for key in wanted if made.get(key) != wanted[key]), None):
-            raise SinkjaxError(
+        for key in wanted:
+            refuse(
+                made.get(key) != wanted[key],
                 f"{name} of this {type(live).__name__} was made with {key} {made.get(key)!r}, and its config now has"
                 f" {wanted[key]!r}, which a loaded model of transformers does not read: load it with the changed config, restore"
-                " the config, or pass verify=False for what it says"
+                " the config, or pass verify=False for what it says",
             )
 
 
@@ -139,21 +137,19 @@ def _settings(module: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key[0] != "_" and key not in ("training", "max_seq_len_cached")}
 
 
-def from_files(path: Path | Sequence[Path], name: str, dtype: str) -> Any:
+def from_files(files: Sequence[Path], name: str, dtype: str) -> Any:
     """Load a folder or a GGUF with transformers, without its own code. Errors: transformers cannot load it."""
     extras.require("verify", "hub", "transformers")
     import transformers
 
-    files = [path] if isinstance(path, Path) else [*path]
     refuse(len(files) > 1, f"transformers cannot read the GGUF of {name} in {len(files)} pieces")
-    where, options = files[0], {}
+    where, options = files[0], dict[str, Any]()
     if where.is_file():
         where, options = where.parent, {"gguf_file": where.name}
     try:
+        options |= {"dtype": dtype, "local_files_only": True, "trust_remote_code": False}
         with redirect_stderr(io.StringIO()):  # bars of progress
-            live = transformers.AutoModelForCausalLM.from_pretrained(
-                where, dtype=dtype, local_files_only=True, trust_remote_code=False, **options
-            )
+            live = transformers.AutoModelForCausalLM.from_pretrained(where, **options)
     except Exception as error:  # it fails in many ways
         raise SinkjaxError(f"transformers cannot load {name} to compare with: {_reason(error)}") from None
     return live.eval()
@@ -187,10 +183,8 @@ def _theirs(live: Any, blocks: Sequence[Any], ids: np.ndarray) -> list[np.ndarra
         try:
             found.append(live(input_ids=tokens, use_cache=False).logits)
         except Exception as error:  # the model's own code
-            kind = type(live).__name__
-            raise SinkjaxError(
-                f"this {kind} does not run, so it cannot be compared ({_reason(error)}); pass verify=False to convert its weights"
-            ) from None
+            stuck = f"this {type(live).__name__} does not run, so it cannot be compared ({_reason(error)})"
+            raise SinkjaxError(f"{stuck}; pass verify=False to convert its weights") from None
     return [None if value is None else value.detach().double().cpu().numpy()[0] for value in found]
 
 
@@ -228,17 +222,6 @@ def _widened(live: Any) -> Iterator[None]:
 
 def _narrow(tensor: Any) -> bool:
     return bool(tensor.is_floating_point()) and tensor.element_size() < 4
-
-
-def _changed(live: Any) -> str:
-    """Name up to three modules with hooks or with a forward of their own, for a message."""
-    found = []
-    for name, module in live.named_modules():
-        if module._forward_hooks or module._forward_pre_hooks:
-            found.append(f"a hook on {name or 'itself'}")
-        if "forward" in vars(module):
-            found.append(f"another forward in {name or 'itself'}")
-    return ", ".join([*itertools.islice(found, 3), *(["..."] if len(found) > 3 else [])])
 
 
 def _reason(error: Exception) -> str:

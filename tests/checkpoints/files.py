@@ -13,6 +13,9 @@ import numpy as np
 # cards and repositories, transformers' documentation, and libraries that quote the files; all keys are kept.
 HUB, FURTHER = json.loads(Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8")).values()
 
+# Texts that tokenizers cut differently.
+TEXTS_OF = json.loads(Path(__file__).with_name("texts.json").read_text(encoding="utf-8"))
+
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
     "intermediate_size": 24,

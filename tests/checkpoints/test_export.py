@@ -9,7 +9,6 @@ import torch
 import transformers
 
 import sinkjax
-from sinkjax.checkpoints import native
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
@@ -69,11 +68,8 @@ def test_the_tokenizer_goes_along(tiny_config, tmp_path):
     [
         ("normaliser", OffByOne()),
         ("position", NoPosition()),
-        ("norm", None),
         ("gate", HeadGate()),
-        ("residual", False),
         ("windows", (None, 4, 4)),
-        ("mlp_width", None),
         ("score_scale", 0.5),
         ("out_bias", True),
     ],
@@ -88,11 +84,3 @@ def test_anything_else_is_refused_by_the_name_of_the_field(field, value, tiny_co
 def test_a_width_that_transformers_does_not_take_is_refused(tiny_config, tmp_path):
     with pytest.raises(SinkjaxError, match=r"width \(32\) .*heads \(6\)"):
         sinkjax.export(drawn(tiny_config), tmp_path)
-
-
-def test_a_model_of_the_other_format_is_left_alone(tiny_config, tmp_path):
-    model = drawn(dataclasses.replace(tiny_config, width=36))
-    sinkjax.save(model, tmp_path)
-    with pytest.raises(SinkjaxError, match="type 'sinkjax'"):
-        sinkjax.export(model, tmp_path)
-    assert sinkjax.load(tmp_path).source["model_type"] == native.MODEL_TYPE

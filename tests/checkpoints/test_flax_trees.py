@@ -12,8 +12,6 @@ from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 import sinkjax
-from sinkjax.errors import SinkjaxError
-from tests.checkpoints import files
 from tests.model import families as small
 
 TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, (1, 11))
@@ -108,26 +106,3 @@ def test_a_checkpoint_of_the_gemma_library_makes_the_same_model(family, seed, tu
         {tuple(f"{path}/{name}".split("/")): leaf for path, own in tree.items() for name, leaf in own.items()}
     )
     same(sinkjax.from_flax(config, nested), model)
-
-
-def test_what_does_not_fit_is_named_with_both_shapes():
-    values, arrays = dict(files.LLAMA), files.random_weights(files.LLAMA)
-    tree = as_linen(arrays)
-
-    def refused(words: str, change: dict[str, Any], **options: Any) -> None:
-        changed = unflatten_dict(flatten_dict(tree) | {tuple(path.split(".")): leaf for path, leaf in change.items()})
-        with pytest.raises(SinkjaxError, match=words):
-            sinkjax.from_flax(**{"config": values, "tree": changed, **options})
-
-    key = "model.layers.1.self_attn.k_proj"
-    refused(rf"{key}\.weight .*\(16, 12\).*\(8, 16\) \(layers\.k\)", {f"{key}.kernel": np.zeros((12, 16), np.float32)})
-    refused(rf"two leaves .*{key}\.weight", {f"{key}.weight": np.zeros(1)})
-    refused(r"'model\.extra\.bias'", {"model.extra.bias": np.zeros(1, np.float32)})
-    refused("has none", {}, tree={})
-    refused(r"sinkjax\.Config .*leaves", {}, config=sinkjax.from_arrays(values, arrays).config)
-    config, model = random("gemma", 0)
-    gemma = as_gemma(sinkjax.to_arrays(model), model.config, "gemma", turned=True)
-    stack = next(name for name in gemma if name.endswith("gating_einsum"))
-    gemma[stack] = {"w": gemma[stack]["w"][:1]}
-    with pytest.raises(SinkjaxError, match=r"layer_0\.mlp\.gating_einsum .*2 matrices.*shape"):
-        sinkjax.from_flax(config, gemma)

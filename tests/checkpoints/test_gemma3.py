@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import re
-import subprocess
 import sys
 import unicodedata
 from pathlib import Path
@@ -21,8 +18,8 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER
 import sinkjax
 from sinkjax.checkpoints import presets
 from sinkjax.checkpoints.gguf_file import read_gguf
-from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
+from tests.checkpoints.files import TEXTS_OF
 from tests.model.prose import PASSAGES
 
 NAME = "gemma3-270m"
@@ -59,13 +56,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> transformers.PreTrainedM
     return read.eval()
 
 
-def test_the_pieces_are_the_file_that_the_package_states() -> None:
-    digest = hashlib.sha256()
-    for file in presets.preset_files(NAME):
-        digest.update(file.read_bytes())
-    assert digest.hexdigest() == SHA256
-
-
 def test_it_is_found_without_importing_its_package_and_says_what_it_is(model: Model) -> None:
     config = model.config
     assert not [name for name in sys.modules if name.startswith("gemma3_270m")]
@@ -76,13 +66,6 @@ def test_it_is_found_without_importing_its_package_and_says_what_it_is(model: Mo
     assert [rope.theta for rope in config.position.kinds] == [1e6, 1e4]
     assert (model.tokenizer.bos, model.tokenizer.eos) == (2, 1)
     assert model.tokenizer.tokens([2]) == ["<bos>"]
-
-
-def test_its_random_twin_has_its_architecture_and_its_tokenizer(model: Model) -> None:
-    twin = open_checkpoint(f"untrained:{NAME}")
-    assert twin.config == model.config
-    assert twin.initializer_range == 0.02
-    assert twin.tokenizer.encode("The sink") == model.tokenizer.encode("The sink")
 
 
 def test_weights_and_logits_are_those_of_transformers_reading(model: Model, theirs: transformers.PreTrainedModel) -> None:
@@ -97,18 +80,6 @@ def test_weights_and_logits_are_those_of_transformers_reading(model: Model, thei
     assert np.abs(np.asarray(found.logits) - want).max() < 1e-4
 
 
-def test_it_sinks_on_bos_and_only_there(model: Model) -> None:
-    received = {}
-    for bos in ("model", "none"):
-        tokens, _ = sinkjax.encode(model, PASSAGES, bos=bos, length=64)
-        probe = sinkjax.Probe(attention_received=True, nll=True)
-        record = sinkjax.forward(model.params, tokens, model.config, probe=probe, logits=False).record
-        received[bos] = np.asarray(record["attention_received"])[..., 0].mean(axis=0), np.nanmean(np.asarray(record["nll"]))
-    assert (received["model"][0] > 0.3).mean() > 0.7
-    assert (received["none"][0] > 0.3).mean() == 0
-    assert received["none"][1] > received["model"][1] + 2  # nats a token
-
-
 def lines() -> list[str]:
     """Texts of the repository, characters of every kind, and words between unusual spaces and whole tokens."""
     draw = random.Random(0)
@@ -118,23 +89,7 @@ def lines() -> list[str]:
     characters = [chr(code) for code in range(1, 0x30000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
     drawn = ["".join(draw.choices(characters, k=draw.randint(1, 30))) for _ in range(2000)]
     words = [word for line in read for word in line.split()]
-    between = [
-        " ",
-        "  ",
-        "   ",
-        "\t",
-        "\n",
-        "\n\n",
-        " \n",
-        "\r\n",
-        " " * 40,
-        "\u00a0",
-        "▁",
-        "▁▁",
-        "<table>",
-        "<bos>",
-        "<unused7>",
-    ]
+    between = [*TEXTS_OF["between"], " " * 40]
     mixed = [
         "".join(draw.choice(words) + draw.choice(between) * draw.randint(1, 3) for _ in range(draw.randint(1, 10)))
         for _ in range(2000)
@@ -153,27 +108,3 @@ def test_tokens_are_those_of_transformers(model: Model) -> None:
         ids = model.tokenizer.encode(text)
         assert ids == want.ids, text
         assert model.tokenizer.decode(ids) == backend.decode(ids, skip_special_tokens=False), text
-
-
-COST = """
-import json, re, time
-import jax, sinkjax
-
-def resident(field):
-    return int(re.search(field + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
-
-jax.numpy.zeros(1).block_until_ready()
-before, start = resident("VmRSS"), time.process_time()
-model = sinkjax.load("gemma3-270m")
-weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
-print(json.dumps([time.process_time() - start, resident("VmHWM") - before, weights]))
-"""
-
-
-def test_loading_takes_little_more_than_its_weights_and_its_file() -> None:
-    done = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
-    seconds, peak, weights = json.loads(done.stdout)
-    file = sum(piece.stat().st_size for piece in presets.preset_files(NAME))
-    print(f"{seconds:.1f} s of processor time, peak {peak / MIB:.0f} MiB, weights {weights / MIB:.0f}, file {file / MIB:.0f}")
-    assert seconds < 20
-    assert peak < 1.15 * weights + file

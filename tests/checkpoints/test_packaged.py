@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import transformers
 import sinkjax
 from sinkjax import Probe
 from sinkjax.analysis import metrics
-from sinkjax.checkpoints.presets import packaged
 from sinkjax.data.corpora import passages
 
 NAMES = ("mini-softmax", "mini-sigmoid", "mini-head-norm")
@@ -55,24 +52,6 @@ def test_siblings_differ_in_their_design_alone():
         assert other.tokenizer.backend.to_str() == softmax.tokenizer.backend.to_str()
 
 
-def test_the_cards_say_how_they_were_made_and_what_was_measured():
-    for name in NAMES:
-        card = (packaged()[name] / "README.md").read_text(encoding="utf-8")
-        for said in (
-            "| seed |",
-            "| corpus |",
-            "| loss |",
-            "| sink |",
-            "| largest |",
-            "training: pretrain",
-            "text: books",
-            "As stored",
-        ):
-            assert said in card
-        assert " at step 7000" in card
-        assert "| seed | 5 |" in card
-
-
 def test_the_one_of_llamas_shape_is_the_same_model_in_transformers(tmp_path):
     model = sinkjax.load("mini-softmax")
     tokens, _ = sinkjax.encode(model, ["They sent for Ness at half past two to bring the doctor over."], bos="model", length=16)
@@ -85,14 +64,3 @@ def test_the_one_of_llamas_shape_is_the_same_model_in_transformers(tmp_path):
     maps = np.stack([layer.numpy() for layer in out.attentions], axis=1)
     np.testing.assert_allclose(maps, ours.record["attention"], atol=1e-5)
     assert maps[0, :, :, 1:, 0].mean(axis=-1).max() > 0.3  # the sink is there too
-
-
-def test_loading_one_needs_no_network_and_no_package_beside_ours(tmp_path):
-    code = (
-        "import socket, sinkjax\n"
-        "def refuse(*args, **kwargs): raise OSError('no network')\n"
-        "socket.socket.connect = refuse\n"
-        "print(sinkjax.load('mini-head-norm').config.layers)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout.strip() == "4"

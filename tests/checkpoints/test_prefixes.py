@@ -8,7 +8,6 @@ import sinkjax
 from sinkjax.checkpoints.prefixes import canonical
 from sinkjax.errors import SinkjaxError
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
-from tests.model import families as small
 
 
 @pytest.fixture
@@ -37,15 +36,6 @@ def test_the_model_is_the_same(tmp_path, weights, form):
     found = sinkjax.load(write_folder(tmp_path / "moved", LLAMA, moved))
     jax.tree.map(np.testing.assert_array_equal, found.params, plain.params)
     assert found.source["sha256"] == plain.source["sha256"]
-
-
-@pytest.mark.parametrize("family", small.DRAWS)
-def test_every_family_reads_wrapped_files(family, tmp_path):
-    small.write_random(small.DRAWS[family](small.Turn(0)), 0, tmp_path)
-    plain = sinkjax.load(tmp_path)
-    arrays, values = sinkjax.to_arrays(plain), small.stated(tmp_path)
-    again = sinkjax.from_arrays(values, {f"module._orig_mod.{name}": array for name, array in arrays.items()})
-    jax.tree.map(np.testing.assert_array_equal, again.params, plain.params)
 
 
 def test_two_names_of_one_tensor_are_refused(weights):

@@ -12,6 +12,7 @@ from sinkjax.checkpoints.multimodal import WHOLES
 from sinkjax.checkpoints.tokenizer import write_folder_tokenizer
 from sinkjax.checkpoints.tokenizer_files import BY_MODEL, CLASSES, FORCED, read_folder_tokenizer
 from sinkjax.errors import SinkjaxError
+from tests.checkpoints.files import TEXTS_OF
 
 ENGLISH = "The quick brown fox jumps over the lazy dog, 1234 times. She said: don't!"
 CORPUS = [ENGLISH, "Über Äpfel und naïve Cafés — 日本語 мир"] * 3
@@ -169,48 +170,7 @@ FOLDERS = {
     "bert": case("wordpiece", "bert", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}),
     "bert that keeps accents": case("wordpiece", "bert", {"tokenizer_class": "BertTokenizer", "strip_accents": False}),
 }
-TEXTS = [
-    "",
-    " ",
-    "   ",
-    "a",
-    " a",
-    "a ",
-    "The quick brown fox",
-    " The  quick   brown fox ",
-    "the\tlazy\ndog\r\n\r\n",
-    "\n",
-    "\n\n x",
-    "don't DON'T she'll",
-    "12345 6 78",
-    "3.14159e-10",
-    "naïve Café Äpfel",
-    "e\u0301 cafe\u0301",
-    "日本語と мир",
-    "🙂👩‍👩‍👧 ok",
-    "ﬁne ½ ①",
-    "\u200b\u00a0\u3000x",
-    "<s>",
-    "<s>The fox</s>",
-    "<s> The fox </s> ",
-    "</s></s>",
-    "<unk> and <pad>",
-    "<|im_start|>user hi<|im_end|>",
-    " <|im_start|> user\nhi <|im_end|> \n<|im_start|>",
-    "x[TOOL]y [TOOL] z",
-    "<|endoftext|>The end<|endoftext|>",
-    "[CLS] the fox [SEP] [MASK]",
-    "[PAD][PAD] fox<image>fox",
-    "<bos>hi<eos>",
-    "<|padding|>",
-    "▁the▁fox",
-    "▁",
-    "<0x41>",
-    "#hash @at $1,000.00 (ok)",
-    "if x:\n    return y\n\tz",
-    "THE QUICK",
-    "ab" * 40,
-]
+TEXTS = TEXTS_OF["edges"]
 
 
 def write(folder, name):
@@ -232,7 +192,6 @@ def test_ids_of_transformers(name, tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS:
         assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids, text
-    assert len(TEXTS) == 40
     if theirs.bos_token is not None and "bos_token" in json.dumps([str(file.read_text()) for file in tmp_path.glob("*_*.json")]):
         assert ours.bos == theirs.bos_token_id
 

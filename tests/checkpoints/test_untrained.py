@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 import sinkjax
 from sinkjax.checkpoints import untrained
-from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.norms import DynamicTanh, LayerNorm, OffsetLayerNorm, OffsetRMSNorm, RMSNorm, SingleScaleRMSNorm
@@ -38,12 +37,6 @@ def test_shape_and_tokenizer_are_the_models_and_the_weights_are_not(folder):
             np.testing.assert_array_equal(leaf, 1)
         else:
             assert not np.allclose(leaf, trained.params["layers"][name], atol=0.01)
-
-
-def test_the_source_says_that_nothing_was_trained_and_what_was_assumed(folder):
-    source = sinkjax.load(f"untrained:{folder}").source
-    assert (source["kind"], source["name"], source["dtype"]) == ("untrained", f"untrained:{folder}", "float32")
-    assert source["assumed"] == {"initializer_range": 0.02}
 
 
 @pytest.mark.parametrize(("stated", "std"), [({}, 0.02), ({"initializer_range": 0.05}, 0.05)])
@@ -76,72 +69,19 @@ def test_the_draw_is_that_of_seed_and_name_on_a_mesh_and_in_a_narrow_type(folder
     assert spread.params["layers"]["q"].addressable_shards[0].data.shape == (3, 16, 2, 4)  # two of four heads
 
 
-def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("norm", [RMSNorm, OffsetRMSNorm, SingleScaleRMSNorm, LayerNorm, OffsetLayerNorm, DynamicTanh])
+def test_programs_draw_the_numbers_of_init_in_pieces(tiny_config, monkeypatch, dtype, norm):
     monkeypatch.setattr(untrained, "PIECE", 1000)
-    want = params.init(tiny_config, untrained.SEED, "bfloat16", std=0.1)
+    config = dataclasses.replace(tiny_config, vocab_size=61, norm=norm(1e-5))  # a leaf that 1,000 does not divide
+    checkpoint = Checkpoint("x", config, None, {}, (), None, {}, 0.1)
+    want = jax.device_get(params.init(config, untrained.SEED, dtype, std=0.1))
     for partitionable in (True, False):  # a setting that changes other draws of JAX
         with jax.threefry_partitionable(partitionable):
-            for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(tiny_config)):
-                key = params.leaf_key(untrained.SEED, path)
-                drawn = untrained.drawn(leaf, key, 0.1, np.dtype("bfloat16"))
-                whole = np.asarray(functools.reduce(lambda tree, step: tree[step.key], path, want))
-                np.testing.assert_array_equal(drawn.array(), whole)
-                for start, stop in drawn.row_pieces():
-                    np.testing.assert_array_equal(drawn.rows(start, stop), whole[start:stop])
-                assert b"".join(piece.tobytes() for piece in drawn.byte_pieces()) == whole.tobytes()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_programs_draw_the_numbers_of_the_pieces_and_their_digest(tiny_config, monkeypatch, dtype):
-    monkeypatch.setattr(untrained, "PIECE", 1000)
-    config = dataclasses.replace(tiny_config, vocab_size=61)  # a leaf that 1,000 does not divide
-    found, sha256 = untrained._draw_here(config, dtype, 0.1)
-    want = params.init(config, untrained.SEED, dtype, std=0.1)
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(want))
+            found, sha256 = untrained.draw_params(checkpoint, dtype)
+        jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), want)
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(found))
-    digest = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
-        for piece in untrained.drawn(leaf, params.leaf_key(untrained.SEED, path), 0.1, np.dtype(dtype)).byte_pieces():
-            digest.update(piece.data)
-    assert sha256 == digest.hexdigest()
-
-
-NORMS = (RMSNorm, OffsetRMSNorm, SingleScaleRMSNorm, LayerNorm, OffsetLayerNorm, DynamicTanh)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_norms_start_as_in_training(tiny_config, norm):
-    config = dataclasses.replace(tiny_config, norm=norm(1e-5))
-    want, leaves = params.init(config, untrained.SEED)["layers"], params.abstract(config)["layers"]
-    for name in (name for name in leaves if "norm" in name):
-        drawn = untrained.drawn(leaves[name], jax.random.key(0), 0.02, np.dtype("float32"))
-        np.testing.assert_array_equal(drawn.array(), want[name])
-
-
-def test_numbers_beyond_32_bits_of_an_index_go_on():
-    key = jax.random.key(3)
-    across = untrained.normal(key, 2**32 - 8, 16)
-    np.testing.assert_array_equal(across[8:], untrained.normal(key, 2**32, 8))
-    assert not np.isin(across[8:], untrained.normal(key, 0, 16)).any()
-
-
-def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():
-    checkpoint = open_checkpoint("untrained:smollm2-135m")
-    assert (checkpoint.initializer_range, checkpoint.tensors, checkpoint.config.layers) == (1 / 24, {}, 30)
-    assert checkpoint.source["assumed"] == open_checkpoint("smollm2-135m").source["assumed"]
-
-
-@pytest.mark.parametrize(
-    ("source", "sentence"),
-    [
-        ("untrained:smollm2-135", "'smollm2-135' .*'smollm2-135m'"),
-        ("untrained:nowhere", "unknown model 'nowhere'"),
-        ("untrained:untrained:smollm2-135m", "'untrained:' .*once"),
-    ],
-)
-def test_what_is_not_there_is_named(source, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        sinkjax.load(source)
+    assert sha256 == hashlib.sha256(b"".join(leaf.tobytes() for leaf in jax.tree.leaves(want))).hexdigest()
 
 
 def lowered(dtype: str):

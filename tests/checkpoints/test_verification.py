@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -75,14 +73,6 @@ def test_a_change_that_is_not_in_the_weights_is_refused_where_it_acts(change: Ca
     assert sinkjax.from_transformers(model, verify=False).source["kind"] == "transformers"
 
 
-def test_the_message_names_hooks_and_patched_modules() -> None:
-    model = live()
-    hook(model)
-    patched(model)
-    with pytest.raises(SinkjaxError, match=r"hook on model\.layers\.1, .*model\.layers\.1\.mlp"):
-        sinkjax.from_transformers(model)
-
-
 @pytest.mark.parametrize("made", ["float32", "bfloat16", None])
 def test_sixteen_bits_are_compared_in_float32_and_the_model_is_as_before(made: str | None) -> None:
     model = live(dtype=torch.bfloat16)
@@ -108,13 +98,6 @@ def test_where_no_copy_fits_the_dtype_at_hand_is_used(monkeypatch: pytest.Monkey
     assert 1e-4 < max(found.relative) < found.tolerance
     hook(model)
     with pytest.raises(SinkjaxError, match="block 1"):
-        sinkjax.from_transformers(model)
-
-
-def test_a_model_that_does_not_run_says_so() -> None:
-    model = live()
-    model.model.layers[0].mlp.forward = lambda hidden: 1 / 0
-    with pytest.raises(SinkjaxError, match=r"does not run.*ZeroDivisionError.*verify=False"):
         sinkjax.from_transformers(model)
 
 
@@ -144,22 +127,3 @@ def test_files_are_compared_and_a_wrong_reading_is_found(tmp_path: Path, capsys:
         sinkjax.verify(f"untrained:{tmp_path}")
     with pytest.raises(SinkjaxError, match=r"mini-softmax .*format"):
         sinkjax.verify("mini-softmax")
-
-
-def test_a_config_that_is_read_otherwise_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    live().save_pretrained(tmp_path)
-    from sinkjax.checkpoints import load
-
-    plain = load.open_checkpoint
-
-    def other(*given: Any, **named: Any) -> Any:
-        found = plain(*given, **named)
-        config = dataclasses.replace(found.config, norm=dataclasses.replace(found.config.norm, eps=0.5))
-        return dataclasses.replace(found, config=config)
-
-    monkeypatch.setattr(load, "open_checkpoint", other)
-    assert sinkjax.verify(tmp_path).first == "block 0"
-    assert main(["verify", str(tmp_path)]) == 2
-    with pytest.raises(SinkjaxError, match="block 0"):
-        sinkjax.load(tmp_path, verify=True)
-    assert np.isfinite(sinkjax.verify(tmp_path).largest).all()

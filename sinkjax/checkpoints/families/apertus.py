@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.buffers import number
-from sinkjax.checkpoints.family import ACTIVATIONS, Family, as_many_as_heads, biases, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import ACTIVATIONS, COMMON, Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.model.xielu import BETA, EPS, XIELU
 
@@ -27,14 +27,8 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields) | norm | mlp | {"qk_norm": norm["norm"]} | biases(bias, bias, False)
 
 
-FAMILY = Family(
-    "apertus",
-    read,
-    TENSORS,
-    defaults={"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False},
-    fixed={"post_norm": False, "qk_norm": True},
-    buffers={
-        "*.mlp.act_fn.beta": number(f"{BETA}, the only slope supported", BETA, BETA),
-        "*.mlp.act_fn.eps": number(f"{-EPS}, the only bound supported", -1.01 * EPS, -0.99 * EPS),  # rounded to 16 bits
-    },
-)
+BUFFERS = {
+    "*.mlp.act_fn.beta": number(f"{BETA}, the only slope supported", BETA, BETA),
+    "*.mlp.act_fn.eps": number(f"{-EPS}, the only bound supported", -1.01 * EPS, -0.99 * EPS),  # rounded to 16 bits
+}
+FAMILY = Family("apertus", read, TENSORS, defaults=COMMON, fixed={"post_norm": False, "qk_norm": True}, buffers=BUFFERS)

@@ -8,21 +8,11 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import llama
 from sinkjax.checkpoints.family import Family
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def read(fields: Fields) -> dict[str, Any]:
     return llama.read(fields) | {"gated_mlp": False}
 
 
-FAMILY = Family(
-    "arcee",
-    read,
-    names.LLAMA,
-    defaults=llama.FAMILY.defaults,
-    gguf=Gguf(
-        "arcee",
-        implied={"hidden_act": "relu2", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
-        interleaved=True,
-    ),
-)
+FAMILY = Family("arcee", read, names.LLAMA, defaults=llama.FAMILY.defaults, gguf=Gguf("arcee", act="relu2", interleaved=True))

@@ -22,34 +22,25 @@ TENSORS = {
 def read(fields: Fields) -> dict[str, Any]:
     """Read the config; ALiBi does not bound the context, so we use the pretraining context."""
     found = sizes(fields, layers="n_layer", heads="n_head", kv_heads=None, head_dim=None, mlp_width=None, activation=None)
-    return {
-        **found,
-        "mlp_width": 4 * found["width"],
-        "activation": "gelu_bloom",
-        "gated_mlp": False,
-        "embed_norm": True,
-        "position": PowerAlibi(),
-        "context": fields.integer("seq_length"),
-        **layer_norm(fields, "layer_norm_epsilon"),
-        **biases(True, True, True),
-    }
+    mlp = {"mlp_width": 4 * found["width"], "activation": "gelu_bloom", "gated_mlp": False}
+    position = {"position": PowerAlibi(), "context": fields.integer("seq_length"), "embed_norm": True}
+    return found | mlp | position | layer_norm(fields, "layer_norm_epsilon") | biases(True, True, True)
 
 
-FAMILY = Family(
+DEFAULTS = {"seq_length": 2048, "tie_word_embeddings": True}
+SPELLED = {"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
+INERT = frozenset(
+    {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi"}
+    | {"skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"}
+)
+FIXED = {"apply_residual_connection_post_layernorm": False}
+SEPARATOR = Separator("</s>", in_front=False, note="after each document")
+GGUF = Gguf(
     "bloom",
-    read,
-    TENSORS,
-    defaults={"seq_length": 2048, "tie_word_embeddings": True},
-    spelled={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
-    inert=frozenset(
-        {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi"}
-        | {"skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"}
-    ),
-    fixed={"apply_residual_connection_post_layernorm": False},
-    separator=Separator("</s>", in_front=False, note="after each document"),
-    gguf=Gguf(
-        "bloom",
-        keys=EVEN_HEADS
-        | {"context_length": "seq_length", "feed_forward_length": None, "attention.layer_norm_epsilon": "layer_norm_epsilon"},
-    ),
+    act=None,
+    keys=EVEN_HEADS
+    | {"context_length": "seq_length", "feed_forward_length": None, "attention.layer_norm_epsilon": "layer_norm_epsilon"},
+)
+FAMILY = Family(
+    "bloom", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, inert=INERT, fixed=FIXED, separator=SEPARATOR, gguf=GGUF
 )

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import EachHead
 
@@ -33,13 +33,7 @@ def read(fields: Fields) -> dict[str, Any]:
 DEFAULTS = {"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": True}
 
 GGUF_KEYS = {"attention.key_length": None, "attention.layer_norm_epsilon": "layer_norm_eps", "logit_scale": "logit_scale"}
-GGUF_IMPLIED = {"hidden_act": "silu", "attention_bias": has("q_bias")}
 GGUF_TENSORS = names.each("blk.{}", names.half_split, q="attn_q", k="attn_k", q_norm="attn_q_norm", k_norm="attn_k_norm")
 
-FAMILY = Family(
-    "cohere",
-    read,
-    TENSORS,
-    defaults=DEFAULTS | {"use_qk_norm": False},
-    gguf=Gguf("command-r", keys=GGUF_KEYS, implied=GGUF_IMPLIED | {"use_qk_norm": has("q_norm")}, tensors=GGUF_TENSORS),
-)
+GGUF = Gguf("command-r", keys=GGUF_KEYS, tensors=GGUF_TENSORS)
+FAMILY = Family("cohere", read, TENSORS, defaults=DEFAULTS | {"use_qk_norm": False}, gguf=GGUF)

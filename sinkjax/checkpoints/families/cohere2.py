@@ -16,25 +16,15 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | sized | rotated_locally(rotary(fields), sized["windows"] or (None,) * found["layers"])
 
 
-FAMILY = Family(
-    "cohere2",
-    read,
-    cohere.TENSORS,
-    defaults=cohere.DEFAULTS | {"sliding_window_pattern": 4},
-    inert=frozenset({"_sliding_window_pattern", "layer_switch", "use_parallel_embedding"}),
-    fixed={
-        "order_of_interleaved_layers": "local_attn_first",
-        "position_embedding_type": "rope_gptj",
-        "rotary_pct": 1.0,
-        "use_embedding_sharing": True,
-        "use_gated_activation": True,
-        "use_parallel_block": True,
-    },
-    gguf=Gguf(
-        "cohere2",
-        keys=cohere.GGUF_KEYS,
-        implied=cohere.GGUF_IMPLIED,
-        tensors=cohere.GGUF_TENSORS,
-        absent={"attention.sliding_window": "required"},
-    ),
-)
+DEFAULTS = cohere.DEFAULTS | {"sliding_window_pattern": 4}
+INERT = frozenset({"_sliding_window_pattern", "layer_switch", "use_parallel_embedding"})
+FIXED = {
+    "order_of_interleaved_layers": "local_attn_first",
+    "position_embedding_type": "rope_gptj",
+    "rotary_pct": 1.0,
+    "use_embedding_sharing": True,
+    "use_gated_activation": True,
+    "use_parallel_block": True,
+}
+GGUF = Gguf("cohere2", keys=cohere.GGUF_KEYS, tensors=cohere.GGUF_TENSORS)
+FAMILY = Family("cohere2", read, cohere.TENSORS, defaults=DEFAULTS, inert=INERT, fixed=FIXED, gguf=GGUF)

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 
 TENSORS = names.LLAMA | names.each("model.layers.{}.self_attn", names.half_split, q="q_proj", k="k_proj")
 
@@ -17,14 +17,5 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields) | rotary(fields) | rms_norm(fields) | biases(bias, bias, bias)
 
 
-FAMILY = Family(
-    "ernie4_5",
-    read,
-    TENSORS,
-    defaults={"use_bias": False, "tie_word_embeddings": True},
-    gguf=Gguf(
-        "ernie4_5",
-        implied={"hidden_act": "silu", "use_bias": has("q_bias")},
-        tensors=names.each("blk.{}", names.half_split, q="attn_q", k="attn_k"),
-    ),
-)
+GGUF = Gguf("ernie4_5", tensors=names.each("blk.{}", names.half_split, q="attn_q", k="attn_k"))
+FAMILY = Family("ernie4_5", read, TENSORS, defaults={"use_bias": False, "tie_word_embeddings": True}, gguf=GGUF)

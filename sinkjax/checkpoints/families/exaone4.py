@@ -41,24 +41,10 @@ def window_of_release(file: GgufFile) -> int | None:
     return 4096 if file.own.get("block_count") == 64 else None
 
 
-FAMILY = Family(
+DEFAULTS = {"head_dim": even_head_dim, "tie_word_embeddings": False}
+GGUF = Gguf(
     "exaone4",
-    read,
-    olmo2.TENSORS,
-    defaults={"head_dim": even_head_dim, "tie_word_embeddings": False},
-    fixed={"reorder_qk_norm": True},
-    gguf=Gguf(
-        "exaone4",
-        keys={"attention.sliding_window_pattern": None},
-        implied={
-            "hidden_act": "silu",
-            "sliding_window": window_of_release,
-            "sliding_window_pattern": 4,
-            "layer_types": stored_kinds,
-        },
-        absent={
-            "attention.sliding_window": "4096 with 64 blocks, else no window",
-            "attention.sliding_window_pattern": "every fourth layer without",
-        },
-    ),
+    keys={"attention.sliding_window_pattern": None},
+    implied={"sliding_window": window_of_release, "sliding_window_pattern": 4, "layer_types": stored_kinds},
 )
+FAMILY = Family("exaone4", read, olmo2.TENSORS, defaults=DEFAULTS, fixed={"reorder_qk_norm": True}, gguf=GGUF)

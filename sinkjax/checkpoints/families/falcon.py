@@ -6,9 +6,9 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.bloom import TENSORS
-from sinkjax.checkpoints.family import Family, Separator, biases, even_head_dim, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, even_head_dim, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
 from sinkjax.model.positions import PowerAlibi
@@ -48,43 +48,34 @@ def layout(fields: Fields, groups: bool) -> str:
     return "parallel" if groups and norms in (None, 2) else "parallel-shared"
 
 
-FAMILY = Family(
+DEFAULTS = {
+    "ffn_hidden_size": lambda fields: 4 * fields.integer("hidden_size"),
+    "num_kv_heads": as_many_as_heads,
+    "activation": "gelu",
+    "max_position_embeddings": 2048,
+    "rope_theta": 10000.0,
+    **dict.fromkeys(("multi_query", "parallel_attn", "tie_word_embeddings"), True),
+    **dict.fromkeys(("new_decoder_architecture", "bias", "alibi"), False),
+}
+SPELLED = {"n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+FIXED = {"apply_residual_connection_post_layernorm": False}
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document")
+GGUF = Gguf(
     "falcon",
-    read,
-    tensors,
-    defaults={
-        "ffn_hidden_size": lambda fields: 4 * fields.integer("hidden_size"),
-        "num_kv_heads": lambda fields: fields.integer("num_attention_heads"),
-        "activation": "gelu",
-        "max_position_embeddings": 2048,
-        "rope_theta": 10000.0,
-        "new_decoder_architecture": False,
-        "multi_query": True,
-        "parallel_attn": True,
-        "bias": False,
-        "alibi": False,
-        "tie_word_embeddings": True,
+    act=None,
+    keys={
+        "attention.head_count_kv": "num_kv_heads",
+        "attention.key_length": None,
+        "attention.layer_norm_epsilon": "layer_norm_epsilon",
+        "feed_forward_length": "ffn_hidden_size",
     },
-    spelled={"n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
-    fixed={"apply_residual_connection_post_layernorm": False},
-    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    gguf=Gguf(
-        "falcon",
-        keys={
-            "attention.head_count_kv": "num_kv_heads",
-            "attention.key_length": None,
-            "attention.layer_norm_epsilon": "layer_norm_epsilon",
-            "feed_forward_length": "ffn_hidden_size",
-        },
-        implied={
-            "activation": "gelu",
-            "alibi": False,
-            "bias": has("q_bias"),
-            "multi_query": True,
-            "parallel_attn": True,
-            "new_decoder_architecture": lambda file: file.number("attention.head_count_kv") != 1,
-            "num_ln_in_parallel_attn": lambda file: 2 if SECOND in file.tensors else 1,
-        },
-        tensors=lambda file: GGUF_TWO_NORMS if SECOND in file.tensors else {},
-    ),
+    implied={
+        "activation": "gelu",
+        "alibi": False,
+        **dict.fromkeys(("multi_query", "parallel_attn"), True),
+        "new_decoder_architecture": lambda file: file.number("attention.head_count_kv") != 1,
+        "num_ln_in_parallel_attn": lambda file: 2 if SECOND in file.tensors else 1,
+    },
+    tensors=lambda file: GGUF_TWO_NORMS if SECOND in file.tensors else {},
 )
+FAMILY = Family("falcon", read, tensors, defaults=DEFAULTS, spelled=SPELLED, fixed=FIXED, separator=SEPARATOR, gguf=GGUF)

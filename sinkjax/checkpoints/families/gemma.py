@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import ACTIVATIONS, Family, Separator, biases, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import OffsetRMSNorm
 
@@ -31,12 +31,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 DEFAULTS = {"attention_bias": False, "tie_word_embeddings": True, "rope_theta": 10000.0}
 
-FAMILY = Family(
-    "gemma",
-    read,
-    names.LLAMA,
-    defaults=DEFAULTS,
-    fixed={"use_bidirectional_attention": False, "hidden_activation": "gelu_pytorch_tanh"},
-    separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
-    gguf=Gguf("gemma", implied={"hidden_act": "gelu_pytorch_tanh", "attention_bias": has("q_bias")}, offset_norms=True),
-)
+FIXED = {"use_bidirectional_attention": False, "hidden_activation": "gelu_pytorch_tanh"}
+SEPARATOR = Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it")
+GGUF = Gguf("gemma", act="gelu_pytorch_tanh", offset_norms=True)
+FAMILY = Family("gemma", read, names.LLAMA, defaults=DEFAULTS, fixed=FIXED, separator=SEPARATOR, gguf=GGUF)

@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.gemma import DEFAULTS, common
 from sinkjax.checkpoints.family import Family, Separator, rotary, window, windows
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.model.config import Caps
 
 TENSORS = {
@@ -45,7 +45,7 @@ def query_scalar(file: GgufFile) -> float:
     return file.number("attention.key_length")
 
 
-IMPLIED = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": query_scalar, "attention_bias": has("q_bias")}
+IMPLIED = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": query_scalar}
 
 
 FAMILY = Family(
@@ -58,9 +58,9 @@ FAMILY = Family(
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     gguf=Gguf(
         "gemma2",
+        act=None,
         keys={"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"},
         implied=IMPLIED | {"sliding_window": 4096},
-        absent={"attention.sliding_window": "4096", "attn_logit_softcapping": "50", "final_logit_softcapping": "30"},
         offset_norms=True,
     ),
 )

@@ -32,7 +32,7 @@ def positions(fields: Fields, seen: tuple[int | None, ...], local: str = "rope_l
     if "full_attention" in table or "sliding_attention" in table:
         tables = [dict(table.get(f"{kind}_attention") or {}) for kind in ("full", "sliding")]
         bases = [
-            Fields({"rope_theta": entry.pop("rope_theta", None)}, fields.where, nested=True).number("rope_theta")
+            Fields({"rope_theta": entry.pop("rope_theta", None)}, fields.where, in_table=True).number("rope_theta")
             for entry in tables
         ]
     else:
@@ -51,9 +51,9 @@ FAMILY = Family(
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     gguf=Gguf(
         "gemma3",
+        act=None,
         keys={"final_logit_softcapping": "final_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"},
         implied=gemma2.IMPLIED | {"sliding_window": None},
-        absent={"attention.sliding_window": "required", "final_logit_softcapping": "no cap", "rope.freq_base_swa": "10000"},
         offset_norms=True,
     ),
 )

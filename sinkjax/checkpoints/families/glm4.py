@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import glm
 from sinkjax.checkpoints.family import Family
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 
 TENSORS = glm.TENSORS | names.modules(
     "model.layers.{}", attn_out_norm="post_self_attn_layernorm", mlp_out_norm="post_mlp_layernorm"
@@ -19,16 +19,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return glm.read(fields) | {"norm_place": "sandwich"}
 
 
-FAMILY = Family(
+GGUF = Gguf(
     "glm4",
-    read,
-    TENSORS,
-    defaults={"tie_word_embeddings": False},
-    gguf=Gguf(
-        "glm4",
-        implied={"hidden_act": "silu", "attention_bias": has("q_bias")},
-        tensors=names.each("blk.{}", names.half_split, q="attn_q", k="attn_k")
-        | names.fused("blk.{}.ffn_up", names.halves, leaves=("gate", "up")),
-        partial=True,
-    ),
+    implied={"attention_bias": lambda file: file.has("q_bias")},
+    tensors=names.each("blk.{}", names.half_split, q="attn_q", k="attn_k")
+    | names.fused("blk.{}.ffn_up", names.halves, leaves=("gate", "up")),
+    partial=True,
 )
+FAMILY = Family("glm4", read, TENSORS, defaults={"tie_word_embeddings": False}, gguf=GGUF)

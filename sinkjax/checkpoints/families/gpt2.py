@@ -18,19 +18,11 @@ TENSORS = {
     **names.inputs_first("transformer.h.{}", o="attn.c_proj", up="mlp.c_fc", down="mlp.c_proj"),
     **names.modules(unembed="lm_head"),
 }
+KEYS = {"layers": "n_layer", "width": "n_embd", "heads": "n_head", "mlp_width": "n_inner", "activation": "activation_function"}
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = sizes(
-        fields,
-        layers="n_layer",
-        width="n_embd",
-        heads="n_head",
-        kv_heads=None,
-        head_dim=None,
-        mlp_width="n_inner",
-        activation="activation_function",
-    )
+    found = sizes(fields, kv_heads=None, head_dim=None, **KEYS)
     position = {"position": Learned(), "context": fields.integer("n_positions")}
     norm = layer_norm(fields, "layer_norm_epsilon")
     return found | position | norm | biases(True, True, True) | {"gated_mlp": False, "score_scale": scale(fields, found)}
@@ -45,28 +37,27 @@ def scale(fields: Fields, found: dict[str, Any]) -> float | tuple[float, ...] | 
     return tuple(whole / layer for layer in range(1, found["layers"] + 1))
 
 
-FAMILY = Family(
+DEFAULTS = {
+    "n_inner": lambda fields: 4 * fields.integer("n_embd"),
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "tie_word_embeddings": True,
+}
+SPELLED = {
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+    "max_position_embeddings": "n_positions",
+}
+INERT = frozenset({"n_ctx", "reorder_and_upcast_attn"})
+BUFFERS = {"*.attn.bias": MASK, "*.attn.masked_bias": FILL}
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="between documents")
+GGUF = Gguf(
     "gpt2",
-    read,
-    TENSORS,
-    defaults={
-        "n_inner": lambda fields: 4 * fields.integer("n_embd"),
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "tie_word_embeddings": True,
-    },
-    spelled={
-        "hidden_size": "n_embd",
-        "num_attention_heads": "n_head",
-        "num_hidden_layers": "n_layer",
-        "max_position_embeddings": "n_positions",
-    },
-    inert=frozenset({"n_ctx", "reorder_and_upcast_attn"}),
-    buffers={"*.attn.bias": MASK, "*.attn.masked_bias": FILL},
-    separator=Separator("<|endoftext|>", in_front=False, note="between documents"),
-    gguf=Gguf(
-        "gpt2",
-        keys=EVEN_HEADS | {"feed_forward_length": "n_inner", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
-        implied={"activation_function": "gelu_new"},
-    ),
+    act=None,
+    keys=EVEN_HEADS | {"feed_forward_length": "n_inner", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
+    implied={"activation_function": "gelu_new"},
+)
+FAMILY = Family(
+    "gpt2", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, inert=INERT, buffers=BUFFERS, separator=SEPARATOR, gguf=GGUF
 )

@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.buffers import FILL, MASK
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf, has
+from sinkjax.checkpoints.gguf_family import EVEN_HEADS, Gguf
 
 TENSORS = {
     **names.modules("gpt_neox", embed="embed_in", final_norm="final_layer_norm"),
@@ -40,6 +40,6 @@ FAMILY = Family(
         "gptneox",
         keys=EVEN_HEADS | {"attention.layer_norm_epsilon": "layer_norm_eps", "use_parallel_residual": "use_parallel_residual"},
         partial=True,
-        implied={"hidden_act": "gelu", "attention_bias": has("q_bias")},
+        act="gelu",
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes, window, windows
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.names import LeafPart
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.normalisers import SinkLogit
@@ -40,24 +40,18 @@ def read(fields: Fields) -> dict[str, Any]:
     }
 
 
-FAMILY = Family(
-    "gpt_oss",
-    read,
-    TENSORS,
-    defaults={"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "attention_bias": True},
-    spelled={"experts_per_token": "num_experts_per_tok"},
-    inert=frozenset({"initial_context_length"}),
-    gguf=Gguf(
-        "gpt-oss",
-        keys={
-            "expert_count": "num_local_experts",
-            "expert_used_count": "num_experts_per_tok",
-            "expert_feed_forward_length": "intermediate_size",
-            "feed_forward_length": None,
-        },
-        implied={"attention_bias": has("q_bias")},
-        absent={"attention.sliding_window": "required"},
-        rope={"truncate": False},
-        tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
-    ),
+DEFAULTS = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "attention_bias": True}
+SPELLED = {"experts_per_token": "num_experts_per_tok"}
+INERT = frozenset({"initial_context_length"})
+GGUF = Gguf(
+    "gpt-oss",
+    keys={
+        "expert_count": "num_local_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "intermediate_size",
+        "feed_forward_length": None,
+    },
+    rope={"truncate": False},
+    tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
 )
+FAMILY = Family("gpt_oss", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, inert=INERT, gguf=GGUF)

@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import DEFAULTS
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.model.config import Multipliers
 
 # Factors -> the least; None: above 0, as a divisor and a scale of scores must be.
@@ -28,30 +28,16 @@ def usual_scale(file: GgufFile) -> float:
     return (file.number("attention.head_count") / max(file.number("embedding_length"), 1)) ** 0.5
 
 
-FAMILY = Family(
+GGUF = Gguf(
     "granite",
-    read,
-    names.LLAMA,
-    defaults=DEFAULTS | dict.fromkeys(FACTORS, 1.0),
-    gguf=Gguf(
-        "granite",
-        keys={
-            "attention.key_length": None,
-            "attention.scale": "attention_multiplier",
-            "embedding_scale": "embedding_multiplier",
-            "logit_scale": "logits_scaling",
-            "residual_scale": "residual_multiplier",
-        },
-        implied={
-            "hidden_act": "silu",
-            "attention_multiplier": usual_scale,
-            "attention_bias": has("q_bias"),
-            "mlp_bias": has("up_bias"),
-        },
-        absent={
-            "attention.scale": "the root of `attention.head_count` / `embedding_length`",
-            **dict.fromkeys(("embedding_scale", "residual_scale"), "1"),
-        },
-        interleaved=True,
-    ),
+    keys={
+        "attention.key_length": None,
+        "attention.scale": "attention_multiplier",
+        "embedding_scale": "embedding_multiplier",
+        "logit_scale": "logits_scaling",
+        "residual_scale": "residual_multiplier",
+    },
+    implied={"attention_multiplier": usual_scale},
+    interleaved=True,
 )
+FAMILY = Family("granite", read, names.LLAMA, defaults=DEFAULTS | dict.fromkeys(FACTORS, 1.0), gguf=GGUF)

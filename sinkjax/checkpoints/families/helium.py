@@ -15,9 +15,5 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields) | rotary(fields) | norm
 
 
-FAMILY = Family(
-    "helium",
-    read,
-    ernie4_5.TENSORS,
-    defaults={"head_dim": 128, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
-)
+DEFAULTS = {"head_dim": 128, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False}
+FAMILY = Family("helium", read, ernie4_5.TENSORS, defaults=DEFAULTS)

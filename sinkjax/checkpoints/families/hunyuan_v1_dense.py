@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, even_head_dim, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import COMMON, Family, biases, even_head_dim, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.norms import AfterRotation
 from sinkjax.model.rotary import Rope
 
@@ -26,23 +26,14 @@ def position(fields: Fields, head_dim: int) -> dict[str, Any]:
     table = fields.table("rope_scaling")
     if table.get("rope_type") != "dynamic" or not table.get("alpha"):
         return rotary(fields)
-    scaling = Fields(table, f"rope_scaling of {fields.where}", read=set(UNUSED), ignored=fields.ignored, nested=True)
+    scaling = fields.inner("rope_scaling")
+    scaling.read |= set(UNUSED)
     base = fields.number("rope_theta") * scaling.number("alpha") ** (head_dim / (head_dim - 2))
     scaling.finish(prefix="rope_scaling.")
     return {"position": Rope(base), "context": fields.integer("max_position_embeddings")}
 
 
-FAMILY = Family(
-    "hunyuan_v1_dense",
-    read,
-    TENSORS,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "head_dim": even_head_dim,
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-    },
-    inert=frozenset({"attention_head_dim", "cla_share_factor", "class_num", "dense_list", "eod_token_id", "org_vocab_size"}),
-    fixed={"add_classification_head": False, "use_cla": False, "use_qk_norm": True, "use_rotary_pos_emb": True},
-    gguf=Gguf("hunyuan-dense", implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
-)
+DEFAULTS = COMMON | {"head_dim": even_head_dim}
+INERT = frozenset({"attention_head_dim", "cla_share_factor", "class_num", "dense_list", "eod_token_id", "org_vocab_size"})
+FIXED = {"add_classification_head": False, "use_cla": False, "use_qk_norm": True, "use_rotary_pos_emb": True}
+FAMILY = Family("hunyuan_v1_dense", read, TENSORS, defaults=DEFAULTS, inert=INERT, fixed=FIXED, gguf=Gguf("hunyuan-dense"))

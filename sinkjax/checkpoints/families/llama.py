@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, even_head_dim, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -29,19 +29,13 @@ def window_of_mistral(file: GgufFile) -> dict[str, str]:
 # flags later still.
 DEFAULTS = {"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False}
 
-FAMILY = Family(
-    "llama",
-    read,
-    names.LLAMA,
-    defaults=DEFAULTS | {"head_dim": even_head_dim},
-    separator=Separator(
-        "<s> or <|begin_of_text|>", in_front=True, note="Llama 1 to 3, TinyLlama; SmolLM2: <|endoftext|>, not in front"
-    ),
-    gguf=Gguf(
-        "llama",
-        implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
-        interleaved=True,
-        suits=lambda file: not file.own.get("expert_count") and "attention.sliding_window" not in file.own,
-        unstated=window_of_mistral,
-    ),
+SEPARATOR = Separator(
+    "<s> or <|begin_of_text|>", in_front=True, note="Llama 1 to 3, TinyLlama; SmolLM2: <|endoftext|>, not in front"
 )
+GGUF = Gguf(
+    "llama",
+    interleaved=True,
+    suits=lambda file: not file.own.get("expert_count") and "attention.sliding_window" not in file.own,
+    unstated=window_of_mistral,
+)
+FAMILY = Family("llama", read, names.LLAMA, defaults=DEFAULTS | {"head_dim": even_head_dim}, separator=SEPARATOR, gguf=GGUF)

@@ -17,16 +17,8 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
 
 
-FAMILY = Family(
-    "mistral",
-    read,
-    names.LLAMA,
-    defaults={"head_dim": even_head_dim},
-    separator=Separator("<s>", note="its tokenizer puts it in front"),
-    gguf=Gguf(
-        "llama",
-        implied={"hidden_act": "silu"},
-        interleaved=True,
-        suits=lambda file: "attention.sliding_window" in file.own and not file.own.get("expert_count"),
-    ),
+SEPARATOR = Separator("<s>", note="its tokenizer puts it in front")
+GGUF = Gguf(
+    "llama", interleaved=True, suits=lambda file: "attention.sliding_window" in file.own and not file.own.get("expert_count")
 )
+FAMILY = Family("mistral", read, names.LLAMA, defaults={"head_dim": even_head_dim}, separator=SEPARATOR, gguf=GGUF)

@@ -23,17 +23,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"], "experts": experts}
 
 
-FAMILY = Family(
-    "mixtral",
-    read,
-    TENSORS,
-    defaults={"head_dim": even_head_dim},
-    separator=Separator("<s>", note="its tokenizer puts it in front"),
-    gguf=Gguf(
-        "llama",
-        keys={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
-        implied={"hidden_act": "silu"},
-        interleaved=True,
-        suits=lambda file: bool(file.own.get("expert_count")),
-    ),
+SEPARATOR = Separator("<s>", note="its tokenizer puts it in front")
+GGUF = Gguf(
+    "llama",
+    keys={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+    interleaved=True,
+    suits=lambda file: bool(file.own.get("expert_count")),
 )
+FAMILY = Family("mixtral", read, TENSORS, defaults={"head_dim": even_head_dim}, separator=SEPARATOR, gguf=GGUF)

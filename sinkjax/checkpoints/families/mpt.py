@@ -31,14 +31,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 def attention(fields: Fields) -> dict[str, Any]:
     """Read the fields of the table `attn_config`."""
-    inner = Fields(
-        fields.table("attn_config"),
-        f"attn_config of {fields.where}",
-        {"alibi_bias_max": 8},
-        fields.assumed,
-        ignored=fields.ignored,
-        nested=True,
-    )
+    inner = fields.inner("attn_config", {"alibi_bias_max": 8})
     usual = {"attn_type": "multihead_attention", "alibi": True}
     for key in (*usual, "prefix_lm", "qk_ln", "attn_uses_sequence_id", "is_encoder_decoder"):
         inner.fixed(key, usual.get(key, False))
@@ -66,6 +59,7 @@ FAMILY = Family(
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     gguf=Gguf(
         "mpt",
+        act=None,
         keys=EVEN_HEADS
         | dict.fromkeys(("feed_forward_length", "attention.clamp_kqv", "attention.max_alibi_bias"))
         | {

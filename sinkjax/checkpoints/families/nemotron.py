@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import DEFAULTS
 from sinkjax.checkpoints.family import Family, biases, even_head_dim, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.norms import OffsetLayerNorm
 
 
@@ -24,11 +24,5 @@ FAMILY = Family(
     names.LLAMA,
     spelled={"kv_channels": "head_dim", "rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
     defaults=DEFAULTS | {"head_dim": even_head_dim, "tie_word_embeddings": False},
-    gguf=Gguf(
-        "nemotron",
-        keys={"attention.layer_norm_epsilon": "norm_eps"},
-        implied={"hidden_act": "relu2", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
-        partial=True,
-        offset_norms=True,
-    ),
+    gguf=Gguf("nemotron", keys={"attention.layer_norm_epsilon": "norm_eps"}, act="relu2", partial=True, offset_norms=True),
 )

@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import DEFAULTS
 from sinkjax.checkpoints.family import Family, Separator, biases, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.norms import LayerNorm
 
 EPSILON = 1e-5  # from transformers' code, because no config states it
@@ -20,17 +20,11 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields, head_dim=None) | rotary(fields) | norm | biases(bias, bias, False)
 
 
-FAMILY = Family(
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document")
+GGUF = Gguf(
     "olmo",
-    read,
-    names.LLAMA,
-    defaults=DEFAULTS | {"tie_word_embeddings": False},
-    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    gguf=Gguf(
-        "olmo",
-        keys={"attention.key_length": None, "attention.clamp_kqv": "clip_qkv"},
-        implied={"hidden_act": "silu", "attention_bias": has("q_bias")},
-        fixed={"attention.layer_norm_epsilon": EPSILON},
-        interleaved=True,
-    ),
+    keys={"attention.key_length": None, "attention.clamp_kqv": "clip_qkv"},
+    fixed={"attention.layer_norm_epsilon": EPSILON},
+    interleaved=True,
 )
+FAMILY = Family("olmo", read, names.LLAMA, defaults=DEFAULTS | {"tie_word_embeddings": False}, separator=SEPARATOR, gguf=GGUF)

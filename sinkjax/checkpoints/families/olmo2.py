@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import COMMON, Family, Separator, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.norms import AllHeads
 
 TENSORS = {
@@ -28,18 +28,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return block(fields) | rotary(fields)
 
 
-DEFAULTS = {"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": False}
-
-FAMILY = Family(
-    "olmo2",
-    read,
-    TENSORS,
-    defaults=DEFAULTS,
-    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
-    gguf=Gguf(
-        "olmo2",
-        keys={"attention.key_length": None},
-        implied={"hidden_act": "silu", "attention_bias": has("q_bias")},
-        absent={"attention.sliding_window": "no window"},
-    ),
-)
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document")
+GGUF = Gguf("olmo2", keys={"attention.key_length": None})
+FAMILY = Family("olmo2", read, TENSORS, defaults=COMMON, separator=SEPARATOR, gguf=GGUF)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints.families import gemma3, olmo2
-from sinkjax.checkpoints.family import Family, window, windows
+from sinkjax.checkpoints.family import COMMON, Family, window, windows
 from sinkjax.checkpoints.fields import Fields
 
 
@@ -15,4 +15,4 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | sized | gemma3.positions(fields, sized["windows"] or (None,) * found["layers"], local="rope_theta")
 
 
-FAMILY = Family("olmo3", read, olmo2.TENSORS, defaults=olmo2.DEFAULTS)
+FAMILY = Family("olmo3", read, olmo2.TENSORS, defaults=COMMON)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints.families import qwen3_moe
-from sinkjax.checkpoints.family import Family, as_many_as_heads, biases, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import COMMON, Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.norms import AllHeads
 
 
@@ -17,21 +17,12 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields, head_dim=None) | rotary(fields) | norm | mixture | biases(bias, bias, False)
 
 
-FAMILY = Family(
+DEFAULTS = COMMON | {"norm_topk_prob": False}
+SPELLED = {"num_local_experts": "num_experts"}
+GGUF = Gguf(
     "olmoe",
-    read,
-    qwen3_moe.TENSORS,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "attention_bias": False,
-        "norm_topk_prob": False,
-        "tie_word_embeddings": False,
-    },
-    spelled={"num_local_experts": "num_experts"},
-    fixed={"clip_qkv": None},  # it would clip after the norm
-    gguf=Gguf(
-        "olmoe",
-        keys={"attention.key_length": None, "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
-        implied={"hidden_act": "silu", "norm_topk_prob": False, "attention_bias": has("q_bias")},
-    ),
+    keys={"attention.key_length": None, "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
+    implied={"norm_topk_prob": False},
 )
+FIXED = {"clip_qkv": None}  # it would clip after the norm
+FAMILY = Family("olmoe", read, qwen3_moe.TENSORS, defaults=DEFAULTS, spelled=SPELLED, fixed=FIXED, gguf=GGUF)

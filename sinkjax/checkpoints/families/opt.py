@@ -27,29 +27,17 @@ def read(fields: Fields) -> dict[str, Any]:
     found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_dim", activation="activation_function")
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     inner = fields.integer("word_embed_proj_dim")
-    return {
-        **found,
-        "position": Learned(offset=2),
-        "context": fields.integer("max_position_embeddings"),
-        "norm": LayerNorm(EPSILON, affine, affine),
-        "norm_place": "pre" if fields.flag("do_layer_norm_before") else "post",
-        "embed_width": None if inner == found["width"] else inner,
-        "gated_mlp": False,
-        **biases(bias, bias, bias),
-    }
+    place = "pre" if fields.flag("do_layer_norm_before") else "post"
+    norm = {"norm": LayerNorm(EPSILON, affine, affine), "norm_place": place, "gated_mlp": False}
+    position = {"position": Learned(offset=2), "context": fields.integer("max_position_embeddings")}
+    return found | norm | position | {"embed_width": None if inner == found["width"] else inner} | biases(bias, bias, bias)
 
 
-FAMILY = Family(
-    "opt",
-    read,
-    TENSORS,
-    defaults={
-        "word_embed_proj_dim": lambda fields: fields.integer("hidden_size"),
-        "enable_bias": True,
-        "layer_norm_elementwise_affine": True,
-        "tie_word_embeddings": True,
-    },
-    inert=frozenset({"activation_dropout", "init_std", "layerdrop"}),
-    fixed={"_remove_final_layer_norm": False},
-    separator=Separator("</s>", note="its tokenizer puts it in front"),
-)
+DEFAULTS = {
+    "word_embed_proj_dim": lambda fields: fields.integer("hidden_size"),
+    **dict.fromkeys(("enable_bias", "layer_norm_elementwise_affine", "tie_word_embeddings"), True),
+}
+INERT = frozenset({"activation_dropout", "init_std", "layerdrop"})
+FIXED = {"_remove_final_layer_norm": False}
+SEPARATOR = Separator("</s>", note="its tokenizer puts it in front")
+FAMILY = Family("opt", read, TENSORS, defaults=DEFAULTS, inert=INERT, fixed=FIXED, separator=SEPARATOR)

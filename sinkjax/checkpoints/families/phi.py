@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, as_many_as_heads, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 
 TENSORS = {
     **names.LLAMA,
@@ -24,21 +24,8 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields, found["head_dim"], partial=0.5) | norm | layout | qk_norm | biases(True, True, True)
 
 
-FAMILY = Family(
-    "phi",
-    read,
-    TENSORS,
-    defaults={
-        "num_key_value_heads": as_many_as_heads,
-        "qk_layernorm": False,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-    },
-    separator=Separator("<|endoftext|>"),
-    gguf=Gguf(
-        "phi2",
-        keys={"attention.key_length": None, "attention.layer_norm_epsilon": "layer_norm_eps"},
-        partial=True,
-        implied={"hidden_act": "gelu_new", "qk_layernorm": has("q_norm")},
-    ),
+DEFAULTS = {"num_key_value_heads": as_many_as_heads, "qk_layernorm": False, "rope_theta": 10000.0, "tie_word_embeddings": False}
+GGUF = Gguf(
+    "phi2", keys={"attention.key_length": None, "attention.layer_norm_epsilon": "layer_norm_eps"}, partial=True, act="gelu_new"
 )
+FAMILY = Family("phi", read, TENSORS, defaults=DEFAULTS, separator=Separator("<|endoftext|>"), gguf=GGUF)

@@ -27,19 +27,13 @@ def window_of_mini(file: GgufFile) -> int | None:
     return 2047 if file.own.get("block_count") in (32, 40) and file.own.get("context_length") == 4096 else None
 
 
-FAMILY = Family(
+DEFAULTS = {"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "tie_word_embeddings": False}
+INERT = frozenset({"attention_bias", "original_max_position_embeddings"})
+GGUF = Gguf(
     "phi3",
-    read,
-    TENSORS,
-    defaults={"num_key_value_heads": as_many_as_heads, "rope_theta": 10000.0, "tie_word_embeddings": False},
-    inert=frozenset({"attention_bias", "original_max_position_embeddings"}),
-    separator=Separator("<|endoftext|>"),
-    gguf=Gguf(
-        "phi3",
-        keys={"attention.key_length": None},
-        partial=True,
-        implied={"hidden_act": "silu", "sliding_window": window_of_mini},
-        absent={"attention.sliding_window": "no window; in 2024, 2047 with 32 or 40 blocks and a context of 4096"},
-        tensors=names.fused("blk.{}.ffn_up", names.halves, leaves=("gate", "up")),
-    ),
+    keys={"attention.key_length": None},
+    partial=True,
+    implied={"sliding_window": window_of_mini},
+    tensors=names.fused("blk.{}.ffn_up", names.halves, leaves=("gate", "up")),
 )
+FAMILY = Family("phi3", read, TENSORS, defaults=DEFAULTS, inert=INERT, separator=Separator("<|endoftext|>"), gguf=GGUF)

@@ -23,11 +23,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | rotary(fields) | rms_norm(fields) | biases(True, False, False) | late_windows(fields, found["layers"])
 
 
-FAMILY = Family(
-    "qwen2",
-    read,
-    names.LLAMA,
-    defaults={"head_dim": even_head_dim, "use_sliding_window": False},
-    separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
-    gguf=Gguf("qwen2", implied={"hidden_act": "silu"}),
-)
+DEFAULTS = {"head_dim": even_head_dim, "use_sliding_window": False}
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS")
+FAMILY = Family("qwen2", read, names.LLAMA, defaults=DEFAULTS, separator=SEPARATOR, gguf=Gguf("qwen2"))

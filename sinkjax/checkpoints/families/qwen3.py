@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.qwen2 import late_windows
 from sinkjax.checkpoints.family import Family, Separator, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
 from sinkjax.model.heads import ElementGate, Gate, HeadGate
@@ -52,12 +52,6 @@ def stated_flag(fields: Fields, key: str, absent: bool) -> bool:
     return fields.flag(key) if fields.stated(key) else absent
 
 
-FAMILY = Family(
-    "qwen3",
-    read,
-    tensors,
-    fixed={"qkv_bias": False},
-    defaults={"use_sliding_window": False, "attention_bias": False},
-    separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
-    gguf=Gguf("qwen3", implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
-)
+DEFAULTS = {"use_sliding_window": False, "attention_bias": False}
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS")
+FAMILY = Family("qwen3", read, tensors, fixed={"qkv_bias": False}, defaults=DEFAULTS, separator=SEPARATOR, gguf=Gguf("qwen3"))

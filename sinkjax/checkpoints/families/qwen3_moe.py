@@ -8,7 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import qwen3
 from sinkjax.checkpoints.family import Family, Separator, even_head_dim, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.experts import Experts
 
 TENSORS = {
@@ -33,22 +33,17 @@ def experts(fields: Fields) -> Experts:
     return Experts(count, active, normalised=fields.flag("norm_topk_prob"))
 
 
-FAMILY = Family(
-    "qwen3_moe",
-    read,
-    TENSORS,
-    defaults={"head_dim": even_head_dim, "use_sliding_window": False, "attention_bias": False},
-    spelled={"num_local_experts": "num_experts"},
-    fixed={"decoder_sparse_step": 1, "mlp_only_layers": []},
-    separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
-    gguf=Gguf(
-        "qwen3moe",
-        keys={
-            "expert_count": "num_experts",
-            "expert_used_count": "num_experts_per_tok",
-            "expert_feed_forward_length": "moe_intermediate_size",
-        },
-        absent={"expert_feed_forward_length": "the width of the tensors"},
-        implied={"hidden_act": "silu", "norm_topk_prob": True, "attention_bias": has("q_bias")},
-    ),
+DEFAULTS = {"head_dim": even_head_dim, "use_sliding_window": False, "attention_bias": False}
+SPELLED = {"num_local_experts": "num_experts"}
+FIXED = {"decoder_sparse_step": 1, "mlp_only_layers": []}
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS")
+GGUF = Gguf(
+    "qwen3moe",
+    keys={
+        "expert_count": "num_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
+    },
+    implied={"norm_topk_prob": True},
 )
+FAMILY = Family("qwen3_moe", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, fixed=FIXED, separator=SEPARATOR, gguf=GGUF)

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -15,24 +15,6 @@ def read(fields: Fields) -> dict[str, Any]:
     return sizes(fields) | rotary(fields) | rms_norm(fields) | biases(*flags)
 
 
-FAMILY = Family(
-    "seed_oss",
-    read,
-    names.LLAMA,
-    defaults={
-        "attention_bias": True,
-        "attention_out_bias": False,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-    },
-    gguf=Gguf(
-        "seed_oss",
-        implied={
-            "hidden_act": "silu",
-            "attention_bias": has("q_bias"),
-            "attention_out_bias": has("o_bias"),
-            "mlp_bias": has("up_bias"),
-        },
-        tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
-    ),
-)
+DEFAULTS = {"attention_bias": True, "attention_out_bias": False, "mlp_bias": False, "tie_word_embeddings": False}
+GGUF = Gguf("seed_oss", tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"))
+FAMILY = Family("seed_oss", read, names.LLAMA, defaults=DEFAULTS, gguf=GGUF)

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, optional_window, rms_norm, rotary, sizes, windows
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.rotary import LayerRopes
 
 
@@ -28,21 +28,12 @@ def rotated_layers(fields: Fields, layers: int) -> list[int]:
     if stated is None:
         step = fields.integer("no_rope_layer_interval")
         return [int((layer + 1) % step != 0) for layer in range(layers)]
-    if not isinstance(stated, list) or len(stated) != layers or any(entry not in (0, 1) for entry in stated):
-        raise fields.wrong("no_rope_layers", stated, f"a list of {layers} times 0 or 1")
-    return stated
+    right = isinstance(stated, list) and len(stated) == layers and all(entry in (0, 1) for entry in stated)
+    fields.require(right, "no_rope_layers", f"a list of {layers} times 0 or 1")
+    return list(stated)
 
 
-FAMILY = Family(
-    "smollm3",
-    read,
-    names.LLAMA,
-    defaults={"attention_bias": False, "mlp_bias": False, "use_sliding_window": False, "no_rope_layer_interval": 4},
-    separator=Separator("<|end_of_text|>", in_front=False, note="after each document"),
-    gguf=Gguf(
-        "smollm3",
-        keys={"attention.key_length": None},
-        implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
-        interleaved=True,
-    ),
-)
+DEFAULTS = {"attention_bias": False, "mlp_bias": False, "use_sliding_window": False, "no_rope_layer_interval": 4}
+SEPARATOR = Separator("<|end_of_text|>", in_front=False, note="after each document")
+GGUF = Gguf("smollm3", keys={"attention.key_length": None}, interleaved=True)
+FAMILY = Family("smollm3", read, names.LLAMA, defaults=DEFAULTS, separator=SEPARATOR, gguf=GGUF)

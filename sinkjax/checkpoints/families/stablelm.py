@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, has
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.norms import EachHead, LayerNorm
 
 TENSORS = names.LLAMA | names.modules("model.layers.{}.self_attn", q_norm="q_layernorm.norms.{}", k_norm="k_layernorm.norms.{}")
@@ -21,21 +21,14 @@ def read(fields: Fields) -> dict[str, Any]:
     return found | position | norm | layout | biases(fields.flag("use_qkv_bias"), False, False)
 
 
-FAMILY = Family(
+DEFAULTS = {"qk_layernorm": False, "use_parallel_residual": False, "use_qkv_bias": False, "rope_theta": 10000.0}
+GGUF = Gguf(
     "stablelm",
-    read,
-    TENSORS,
-    defaults={"qk_layernorm": False, "use_parallel_residual": False, "use_qkv_bias": False, "rope_theta": 10000.0},
-    separator=Separator("<|endoftext|>"),
-    gguf=Gguf(
-        "stablelm",
-        keys={
-            "attention.key_length": None,
-            "attention.layer_norm_epsilon": "layer_norm_eps",
-            "use_parallel_residual": "use_parallel_residual",
-        },
-        partial=True,
-        absent={"use_parallel_residual": "not read: parallel if `ffn_norm` is missing"},
-        implied={"hidden_act": "silu", "use_qkv_bias": has("q_bias"), "qk_layernorm": has("q_norm")},
-    ),
+    keys={
+        "attention.key_length": None,
+        "attention.layer_norm_epsilon": "layer_norm_eps",
+        "use_parallel_residual": "use_parallel_residual",
+    },
+    partial=True,
 )
+FAMILY = Family("stablelm", read, TENSORS, defaults=DEFAULTS, separator=Separator("<|endoftext|>"), gguf=GGUF)

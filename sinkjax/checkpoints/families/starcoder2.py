@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Separator, biases, layer_norm, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 
 TENSORS = names.LLAMA | names.modules("model.layers.{}.mlp", up="c_fc", down="c_proj")
 
@@ -25,21 +25,17 @@ def window_of_release(file: GgufFile) -> dict[str, str]:
     return {"sliding_window": "the released StarCoder2 models have one of 4096 (None for none)"}
 
 
-FAMILY = Family(
+DEFAULTS = {"tie_word_embeddings": True, "use_bias": True}
+SPELLED = {"layer_norm_epsilon": "norm_epsilon"}
+INERT = frozenset({"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "scale_attn_weights"})
+FIXED = {"mlp_type": "default", "norm_type": "layer_norm"}
+SEPARATOR = Separator("<|endoftext|>", in_front=False, note="between files")
+GGUF = Gguf(
     "starcoder2",
-    read,
-    TENSORS,
-    defaults={"tie_word_embeddings": True, "use_bias": True},
-    spelled={"layer_norm_epsilon": "norm_epsilon"},
-    inert=frozenset(
-        {"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "scale_attn_weights"}
-    ),
-    fixed={"mlp_type": "default", "norm_type": "layer_norm"},
-    separator=Separator("<|endoftext|>", in_front=False, note="between files"),
-    gguf=Gguf(
-        "starcoder2",
-        keys={"attention.key_length": None, "attention.layer_norm_epsilon": "norm_epsilon"},
-        implied={"hidden_act": "gelu_pytorch_tanh", "use_bias": has("q_bias")},
-        unstated=window_of_release,
-    ),
+    keys={"attention.key_length": None, "attention.layer_norm_epsilon": "norm_epsilon"},
+    act="gelu_pytorch_tanh",
+    unstated=window_of_release,
+)
+FAMILY = Family(
+    "starcoder2", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, inert=INERT, fixed=FIXED, separator=SEPARATOR, gguf=GGUF
 )
