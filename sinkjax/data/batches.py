@@ -15,7 +15,7 @@ import numpy as np
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.config import Blocks
 from sinkjax.data.tokens import Split, Tokens
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import one_of
 
 Batch = dict[str, np.ndarray]
 CYCLE = 1_000  # every this many rows, each domain has its share
@@ -45,12 +45,11 @@ class Batches:
         """
         self.tokens, self.config, self.split, self.at_documents = tokens, config, split, at_documents
         self.vocab_size = tokens.vocab_size if vocab_size is None else vocab_size
-        if self.vocab_size < tokens.vocab_size:
-            raise SinkjaxError(f"the tokenizer has {tokens.vocab_size} tokens, but the model's vocabulary {self.vocab_size}")
-        if config.fixed_positions and config.fixed_token >= self.vocab_size:
-            raise SinkjaxError(f"fixed_token must be below the vocabulary ({self.vocab_size}), not {config.fixed_token}")
-        if max(config.random_tokens, default=-1) >= self.vocab_size:
-            raise SinkjaxError(f"random_tokens must be below the vocabulary ({self.vocab_size}), not {max(config.random_tokens)}")
+        size = self.vocab_size
+        refuse(size < tokens.vocab_size, f"the tokenizer has {tokens.vocab_size} tokens, but the model's vocabulary {size}")
+        fixed = config.fixed_token if config.fixed_positions else -1
+        for name, largest in (("fixed_token", fixed), ("random_tokens", max(config.random_tokens, default=-1))):
+            refuse(largest >= size, f"{name} must be below the vocabulary ({size}), not {largest}")
         missing = config.bos == "first" and tokens.bos is None
         refuse(missing, f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"')
         self._seed = config.data_seed if split == "train" else 0
@@ -63,9 +62,9 @@ class Batches:
 
     def at(self, k: int, rows: np.ndarray | None = None) -> Batch:
         """Return batch k, from 0. rows: the requested rows, None for all. Errors: the batch does not exist."""
-        if k < 0 or (self.count is not None and k >= self.count):
-            last = "" if self.count is None else f" and end with {self.count - 1}"
-            raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
+        last = "" if self.count is None else f" and end with {self.count - 1}"
+        outside = k < 0 or (self.count is not None and k >= self.count)
+        refuse(outside, f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
         chosen, config = self._chosen(k), self.config
         blocks = chosen if rows is None else chosen[rows]
         starts = self._starts[blocks]
@@ -79,8 +78,7 @@ class Batches:
             tokens[begins, 0] = self.tokens.bos
         tokens[:, list(config.fixed_positions)] = config.fixed_token
         if config.random_positions:
-            where = np.array(config.random_positions)
-            among = config.random_tokens
+            where, among = np.array(config.random_positions), config.random_tokens
             count = len(among) or self.vocab_size
             drawn = _uniform(self._seed, f"random tokens of {self.split}", (blocks[:, None], where), count)
             tokens[:, where] = np.array(among)[drawn] if among else drawn
@@ -89,23 +87,17 @@ class Batches:
 
     def _block_starts(self) -> np.ndarray:
         """Return the first token of each block in the token file, int64, ascending: as many per span of the split as fit."""
-        width = self.config.context + 1
-        spans = self.tokens.spans(self.split)
+        width, spans = self.config.context + 1, self.tokens.spans(self.split)
+        what = f"the {self.split} split of {self.tokens.folder}"
         if self.at_documents:
             starts = np.concatenate([self._documents(start, stop) for start, stop in spans])
-            if not len(starts):
-                raise SinkjaxError(
-                    f"no document of the {self.split} split of {self.tokens.folder} begins a block of {width} tokens; evaluate on"
-                    " blocks, or choose a shorter context or more text"
-                )
+            none = f"no document of {what} begins a block of {width} tokens; evaluate on blocks"
+            refuse(not len(starts), f"{none}, or choose a shorter context or more text")
             return starts
         starts = np.concatenate([start + width * np.arange((stop - start) // width) for start, stop in spans])
-        if not len(starts):
-            count, longest = sum(b - a for a, b in spans), max(b - a for a, b in spans)
-            raise SinkjaxError(
-                f"the {self.split} split of {self.tokens.folder} has no block of {width} tokens (context and one more): it has"
-                f" {count} tokens, at most {longest} in a row; choose a shorter context, more text or another validation share"
-            )
+        count, longest = sum(b - a for a, b in spans), max(b - a for a, b in spans)
+        none = f"{what} has no block of {width} tokens (context and one more): it has {count} tokens, at most {longest} in a row"
+        refuse(not len(starts), f"{none}; choose a shorter context, more text or another validation share")
         return starts
 
     def _random_starts(self, places: np.ndarray) -> np.ndarray:
@@ -134,10 +126,9 @@ class Batches:
             return np.arange(0), np.arange(n)
         order = _order(self._seed, "choice", 0, n)
         repeated, rest = order[: self.config.repeated_blocks], order[self.config.repeated_blocks :]
-        fresh = rest[: max(1, round(self.config.unique * len(rest)))]
-        if not len(rest) and self.config.repeated_blocks:
-            raise SinkjaxError(f"repeated_blocks must be below the {n} training blocks, not {self.config.repeated_blocks}")
-        return repeated, fresh
+        few = not len(rest) and self.config.repeated_blocks > 0
+        refuse(few, f"repeated_blocks must be below the {n} training blocks, not {self.config.repeated_blocks}")
+        return repeated, rest[: max(1, round(self.config.unique * len(rest)))]
 
     def _by_domain(self) -> dict[str, tuple[np.ndarray, int]]:
         """Map each domain to its blocks and its rows of a cycle; without weights, one domain has all blocks."""

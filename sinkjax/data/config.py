@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed, without_repeats
+from sinkjax.config_files.checks import above, at_least, is_number, only_for, refuse, typed, without_repeats
 from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 
@@ -113,26 +113,24 @@ class Blocks:
             only_for(self, name, self.offsets == "grid", "blocks on a grid, not at random offsets")
         refuse(bool(self.weights) and self.offsets == "random", "weights are for blocks on a grid, not at random offsets")
         for domain, weight in self.weights.items():
-            if type(weight) not in (int, float) or not 0 < weight < float("inf"):
-                raise SinkjaxError(f"the weight of the domain {domain!r} must be a number above 0, not {weight!r}")
+            right = is_number(weight) and 0 < weight < float("inf")
+            refuse(not right, f"the weight of the domain {domain!r} must be a number above 0, not {weight!r}")
         for name in ("fixed_positions", "random_positions"):
             for position in getattr(self, name):
-                if not 0 <= position <= self.context:
-                    raise SinkjaxError(f"{name} has {position}, but a block has the positions 0 to {self.context}")
-            if getattr(self, name):
-                each_once(self, name)
+                inside = 0 <= position <= self.context
+                refuse(not inside, f"{name} has {position}, but a block has the positions 0 to {self.context}")
+            without_repeats(name, getattr(self, name))
         only_for(self, "fixed_token", bool(self.fixed_positions), "fixed_positions, and there are none")
         only_for(self, "random_tokens", bool(self.random_positions), "random_positions, and there are none")
         without_repeats("random_tokens", self.random_tokens)
         refuse(min(self.random_tokens, default=0) < 0, f"random_tokens must be at least 0, not {list(self.random_tokens)}")
-        both = sorted(set(self.fixed_positions) & set(self.random_positions))
-        if both:
-            raise SinkjaxError(f"position {both[0]} cannot hold a fixed and a random token at once")
-        if self.bos == "first" and 0 in (*self.fixed_positions, *self.random_positions):
-            raise SinkjaxError('position 0 holds the BOS; choose bos "none" to put another token there')
+        for position in {*self.fixed_positions} & {*self.random_positions}:
+            raise SinkjaxError(f"position {position} cannot hold a fixed and a random token at once")
+        taken = self.bos == "first" and 0 in (*self.fixed_positions, *self.random_positions)
+        refuse(taken, 'position 0 holds the BOS; choose bos "none" to put another token there')
         refuse(self.prefix > self.context, f"prefix must be at most context ({self.context}), not {self.prefix}")
-        if (self.repeated_blocks == 0) != (self.repeated_rows == 0):
-            raise SinkjaxError("repeated_blocks and repeated_rows must both be 0 or both be above 0")
+        one_sided = (self.repeated_blocks == 0) != (self.repeated_rows == 0)
+        refuse(one_sided, "repeated_blocks and repeated_rows must both be 0 or both be above 0")
         refuse(self.repeated_rows > self.batch, f"repeated_rows must be at most batch ({self.batch}), not {self.repeated_rows}")
 
 

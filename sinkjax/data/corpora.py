@@ -14,7 +14,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from itertools import islice
@@ -84,6 +84,7 @@ def passages(
     seed: int = 0,
     field: str = "text",
     division: Division = "auto",
+    join: bool = False,
 ) -> Passages:
     """Choose `count` distinct passages that are long enough, each complete.
 
@@ -102,6 +103,7 @@ def passages(
         seed: Seed of the choice of passages.
         field: The field of records that has the text.
         division: What is a document in a plain text: "file", "line", "article", or "auto" (see the top of this module).
+        join: Whether passages are joined by blank lines until a text is long enough (see `_joined`).
 
     Returns:
         The passages, with their documents and genres.
@@ -112,78 +114,50 @@ def passages(
     """
     documents, description = checked(source, count, split, length, field, division)
     every = homes(documents, split)
-    texts = tuple(islice(_in_turn(every, seed, lambda text: size(text) >= length), count))
-    if len(texts) < count:
-        longest = sorted(map(size, every), reverse=True)[count - 1 : count]  # that so many passages have
-        raise SinkjaxError(
-            f"{count} passages of length {length} or more were asked for, but the split {split!r} of {description} has only"
-            f" {len(texts)} ({len(every)} with the shorter ones, from {len(set(every.values()))} documents):"
-            f" {_ways(len(texts), len(every), split, *longest)}"
-        )
-    numbers = tuple(every[text] for text in texts)
+    if join:
+        chosen = list(islice(_joined(documents, split, seed, lambda text: size(text) >= length), count))
+        sources = sum(split in (document.split, "all") for document in documents)
+        held = f"has {sources} documents, which joined make only {len(chosen)}"
+        refuse(len(chosen) < count, _few(f"{count} texts of length {length}", split, description, held, len(chosen), sources))
+        description = f"{description}, documents joined"
+    else:
+        chosen = [(text, every[text]) for text in islice(_in_turn(every, seed, lambda text: size(text) >= length), count)]
+        held = f"has only {len(chosen)} ({len(every)} with the shorter ones, from {len(set(every.values()))} documents)"
+        if len(chosen) < count:
+            longest = sorted(map(size, every), reverse=True)[count - 1 : count]  # that so many passages have
+            wanted = f"{count} passages of length {length}"
+            raise SinkjaxError(_few(wanted, split, description, held, len(chosen), len(every), *longest))
+    texts, numbers = tuple(text for text, _ in chosen), tuple(number for _, number in chosen)
     return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
 
 
-def joined(
-    source: str | Path = "auto",
-    count: int = 8,
-    *,
-    split: Split = "all",
-    length: int = 4000,
-    size: Callable[[str], int] = len,
-    seed: int = 0,
-    field: str = "text",
-    division: Division = "auto",
-) -> Passages:
-    """Make `count` long texts, each by joining whole passages with blank lines until it is long enough.
+def _joined(documents: Sequence[Document], split: Split, seed: int, fits: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
+    """Yield texts of whole passages with blank lines between them, each with the number of its first document.
 
     A text starts with its own document and continues with the next when that one ends. Once the text is long enough, the rest of
     its last document is not used, so no two texts share a document. The order depends only on (seed, text).
-
-    Args:
-        source, split, length, size, field, division: See `passages`.
-        count: Number of texts, at least 1.
-        seed: Seed of the order of the documents.
-
-    Returns:
-        The texts, each with the index and the genre of its first document.
-
-    Raises:
-        SinkjaxError: See `passages`; the split's documents are too few for `count` texts.
     """
-    documents, description = checked(source, count, split, length, field, division)
-    homes = {one.passages: number for number, one in enumerate(documents) if split in (one.split, "all")}
-    texts: list[str] = []
-    firsts: list[int] = []
-    parts: list[str] = []
-    for passages_of in sorted(homes, key=lambda found: _digest([str(seed), *found])):
-        if len(texts) == count:
-            break
-        if not parts:
-            firsts.append(homes[passages_of])
-        for text in passages_of:
+    numbers = {document.passages: number for number, document in enumerate(documents) if split in (document.split, "all")}
+    first, parts = 0, list[str]()
+    for paragraphs in sorted(numbers, key=lambda paragraphs: _digest([str(seed), *paragraphs])):
+        first = first if parts else numbers[paragraphs]
+        for text in paragraphs:
             parts.append(text)
-            if size(BLANK_LINE.join(parts)) >= length:
-                texts.append(BLANK_LINE.join(parts))
+            if fits(BLANK_LINE.join(parts)):
+                yield BLANK_LINE.join(parts), first
                 parts = []
                 break
-    if len(texts) < count:
-        raise SinkjaxError(
-            f"{count} texts of length {length} or more were asked for, but the {len(homes)} documents of the split {split!r} of"
-            f" {description}, joined, make only {len(texts)}: {_ways(len(texts), len(homes), split)}"
-        )
-    genres = tuple(documents[number].genre for number in firsts[:count])
-    return Passages(tuple(texts), tuple(firsts[:count]), genres, f"{description}, documents joined", _digest(texts))
 
 
-def _ways(enough: int, every: int, split: Split, length: int = 0) -> str:
-    """Say which options make a text large enough that has `enough` passages that are long enough, of `every`.
+def _few(wanted: str, split: Split, description: str, held: str, enough: int, every: int, length: int = 0) -> str:
+    """Return the error, with the options that help, for a text in which `enough` passages of `every` are long enough.
 
     length: the largest of which there are enough, if any.
     """
     shorter = [f"--length {length}" if length else "a smaller --length"] * (every > enough)
     ways = [f"--prompts {enough}"] * (enough > 0) + shorter + ["--split all"] * (split != "all")
-    return f"choose {' or '.join(ways)}" if ways else "add to it"
+    advice = f"choose {' or '.join(ways)}" if ways else "add to it"
+    return f"{wanted} or more were asked for, but the split {split!r} of {description} {held}: {advice}"
 
 
 def homes(documents: Sequence[Document], split: Split) -> dict[str, int]:
@@ -198,10 +172,9 @@ def homes(documents: Sequence[Document], split: Split) -> dict[str, int]:
 def first_paragraph(source: str | Path, field: str = "text") -> str:
     """Return the first paragraph of a local text. Errors: as for `passages`."""
     texts = (text for file in reading.files_of(user_path(source)).values() for text in reading.documents_of(file, field))
-    found = next((paragraph for text in texts for paragraph in _paragraphs(text.split("\n"))), None)
-    if found is None:
-        raise SinkjaxError(f"{source} has no paragraphs, only headings and empty lines at most")
-    return found
+    first = next((paragraph for text in texts for paragraph in _paragraphs(text.split("\n"))), "")
+    refuse(not first, f"{source} has no paragraphs, only headings and empty lines at most")
+    return first
 
 
 def checked(
@@ -244,8 +217,7 @@ def _read(source: str | Path, field: str, division: Division) -> tuple[list[Docu
             return _packaged("packaged"), f"{PACKAGED['packaged']}, because {reason}"
     path = user_path(source)
     if not path.exists():
-        if len(path.parts) > 1 or path.suffix:
-            raise SinkjaxError(f"there is no file or folder {source}")
+        refuse(len(path.parts) > 1 or bool(path.suffix), f"there is no file or folder {source}")
         raise unknown("text source", str(source), SOURCES, ", or the path of an existing file or folder")
     files = reading.files_of(path)
     for file in files.values():
@@ -289,15 +261,12 @@ def _digest(texts: Iterable[str]) -> str:
 
 def packaged_documents(name: str = "packaged") -> list[str]:
     """Return the documents of a packaged text, genre by genre, each ending with a line break."""
-    return [text for texts in packaged_genres(name).values() for text in texts]
+    return [text for _, text in with_genres(name)]
 
 
-def packaged_genres(name: str = "packaged") -> dict[str, list[str]]:
-    """Map each genre of a packaged text to its documents, each ending with a line break."""
-    genres: dict[str, list[str]] = {}
-    for document in _packaged(name):
-        genres.setdefault(document.genre, []).append(document.passages[0] + "\n")
-    return genres
+def with_genres(name: str = "packaged") -> list[tuple[str, str]]:
+    """Return the documents of a packaged text, genre by genre, as (genre, text), each ending with a line break."""
+    return [(document.genre, document.passages[0] + "\n") for document in _packaged(name)]
 
 
 def _packaged(name: str) -> list[Document]:
@@ -316,17 +285,25 @@ def _wikitext() -> list[str]:
     extras.require("WikiText-2", "train", "datasets")
     import datasets
 
-    with _quiet("datasets", "huggingface_hub"):
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)  # warnings about retries would drown out the sentence about the source
+    try:
         with suppress(Exception):  # an empty or broken cache: try the Hub
             from datasets.packaged_modules.cache.cache import Cache
 
-            found = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
-            return found.as_dataset(split=PORTION)["text"][:]
+            cache = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
+            return cache.as_dataset(split=PORTION)["text"][:]
         refuse(not hub_answers(), "WikiText-2 is not in the cache of datasets and the hub does not answer")
-        try:
-            return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
-        except Exception as error:  # network access can fail in many ways
-            raise SinkjaxError(f"WikiText-2 could not be loaded from the hub ({type(error).__name__})") from error
+        return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
+    except SinkjaxError:
+        raise
+    except Exception as error:  # network access can fail in many ways
+        raise SinkjaxError(f"WikiText-2 could not be loaded from the hub ({type(error).__name__})") from error
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def hub_answers() -> bool:
@@ -343,17 +320,3 @@ def hub_answers() -> bool:
     thread.start()
     thread.join(PATIENCE_SECONDS)
     return any(status < 500 for status in statuses)
-
-
-@contextmanager
-def _quiet(*names: str) -> Iterator[None]:
-    """Silence loggers whose warnings about retries would drown out the sentence about the source."""
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

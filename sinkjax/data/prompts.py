@@ -72,11 +72,9 @@ def _rows(prompts: Sequence[Sequence[int]], length: int | None, context: int) ->
     """Return prompts as rows of equal length, and the number of tokens in each. Errors: the length is not in the context."""
     if length is None:
         length = min(max(map(len, prompts)), context)
-    if not is_integer(length) or not 1 <= length <= context:
-        raise SinkjaxError(
-            f"length {length!r} must be an integer from 1 to the model's context, {context} tokens"
-            " (load(..., context=) raises that where positions are not learned)"
-        )
+    inside = is_integer(length) and 1 <= length <= context
+    wanted = f"length {length!r} must be an integer from 1 to the model's context, {context} tokens"
+    refuse(not inside, f"{wanted} (load(..., context=) raises that where positions are not learned)")
     tokens = np.full((len(prompts), length), PAD, np.int32)
     lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)
     for row, prompt, end in zip(tokens, prompts, lengths, strict=True):
@@ -86,7 +84,13 @@ def _rows(prompts: Sequence[Sequence[int]], length: int | None, context: int) ->
 
 def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[int]]:
     """Return the token ids of whole texts, with their prefix. Errors: as for `encode`."""
-    tokenizer = _check_texts(model, texts)
+    tokenizer = _tokenizer(model)
+    encoded = f"texts must be a sequence of strings, not a {type(texts).__name__}: its ids need no encoding"
+    refuse(isinstance(texts, Mapping), f'{encoded}, so pass its ["input_ids"] as tokens')
+    ordered = hasattr(texts, "__len__") and hasattr(texts, "__getitem__") and not isinstance(texts, str | bytes)
+    strings = ordered and all(isinstance(text, str) for text in texts)
+    refuse(not strings, "texts must be a sequence of strings, one for each prompt")
+    refuse(len(texts) == 0, "texts is empty: at least one prompt is needed")
     prefix, size = bos_ids(model, bos), model.config.vocab_size or 0
     for index, text in enumerate(texts):
         refuse_control(f"texts[{index}]", text, but=SPACING, hint=True)
@@ -102,16 +106,15 @@ def ids_behind(model: Model, texts: Sequence[str], bos: str | int, past: object)
     """
     held, prefix = getattr(past, "tokens", ()), bos_ids(model, bos)
     if prefix and prefix[0] in held:
-        refuse(
-            bos != "auto", f'past already has the BOS token {prefix[0]}, so bos={bos!r} would be a second one; choose bos="none"'
-        )
+        second = f"past already has the BOS token {prefix[0]}, so bos={bos!r} would be a second one"
+        refuse(bos != "auto", f'{second}; choose bos="none"')
         bos, prefix = "none", []
-    ids = prompt_ids(model, texts, bos)
+    prompts = prompt_ids(model, texts, bos)
     names = {_tokenizer(model).bos, *trained_prefix(model)[0][:1]}
-    for index, each in enumerate(ids):
-        double = not prefix and each[0] in names.intersection(held)
-        refuse(double, f"texts[{index}] begins with the BOS token {each[0]}, which past already has")
-    return ids, prefix
+    for index, ids in enumerate(prompts):
+        double = not prefix and ids[0] in names.intersection(held)
+        refuse(double, f"texts[{index}] begins with the BOS token {ids[0]}, which past already has")
+    return prompts, prefix
 
 
 def trained_prefix(model: Model) -> tuple[list[int], str]:
@@ -149,9 +152,8 @@ def bos_ids(model: Model, bos: str | int) -> list[int]:
     if bos == "auto":
         return trained_prefix(model)[0]
     if bos == "model":
-        if tokenizer.bos is None:
-            raise SinkjaxError('the model\'s files name no BOS token; choose bos="none" or give a token id')
-        return [tokenizer.bos]
+        refuse(tokenizer.bos is None, 'the model\'s files name no BOS token; choose bos="none" or give a token id')
+        return [int(tokenizer.bos or 0)]
     if bos == "tokenizer":
         return tokenizer.prefix
     if is_integer(bos):
@@ -164,33 +166,19 @@ def bos_ids(model: Model, bos: str | int) -> list[int]:
 def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) -> list[int]:
     """Return one text's prompt: the prefix and its ids, checked against a vocabulary of `size` tokens."""
     refuse(not ids, f"{what} is empty: {text!r} has no tokens")
-    if prefix and ids[: len(prefix)] == prefix:
-        raise SinkjaxError(f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
+    double = bool(prefix) and ids[: len(prefix)] == prefix
+    refuse(double, f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
     outside = [token for token in (*prefix, *ids) if not 0 <= token < size]
-    if outside:
-        raise SinkjaxError(f"{what} has the token id {outside[0]}, but the model's vocabulary has {size} tokens")
+    refuse(bool(outside), f"{what} has the token id {min(outside, default=0)}, but the model's vocabulary has {size} tokens")
     return [*prefix, *ids]
 
 
 def _unpadded(ids: Any, attention_mask: Any) -> list[list[int]]:
     """Return the ids in each row that a mask keeps. Errors: see `encode`."""
     ids = np.asarray(as_tokens("texts with an attention_mask", ids, masked=True))
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.size == 0:
-        raise SinkjaxError(f"texts with an attention_mask must be token ids int [B, S], not {ids.dtype} {list(ids.shape)}")
+    right = ids.ndim == 2 and ids.dtype.kind in "iu" and ids.size > 0
+    refuse(not right, f"texts with an attention_mask must be token ids int [B, S], not {ids.dtype} {list(ids.shape)}")
     return [row[:end].tolist() for row, end in zip(ids, lengths_of(attention_mask, ids.shape), strict=True)]
-
-
-def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
-    """Return a model's tokenizer for these texts. Errors: it has none; these are not texts."""
-    tokenizer = _tokenizer(model)
-    if isinstance(texts, Mapping):
-        raise SinkjaxError(
-            f"texts must be a sequence of strings, not a {type(texts).__name__}: its ids need no encoding, so pass its"
-            ' ["input_ids"] as tokens'
-        )
-    refuse(not _are_texts(texts), "texts must be a sequence of strings, one for each prompt")
-    refuse(len(texts) == 0, "texts is empty: at least one prompt is needed")
-    return tokenizer
 
 
 def _tokenizer(model: Model) -> Tokenizer:
@@ -202,11 +190,6 @@ def _tokenizer(model: Model) -> Tokenizer:
             f"{with_tokenizer(model.source.get('model_type'), model.config.vocab_size)}"
         )
     return model.tokenizer
-
-
-def _are_texts(value: object) -> bool:
-    ordered = hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, str | bytes | Mapping)
-    return ordered and all(isinstance(text, str) for text in value)  # type: ignore[attr-defined]
 
 
 def is_integer(value: object) -> bool:

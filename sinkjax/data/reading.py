@@ -8,16 +8,18 @@ fields. A byte order mark is not part of a text. This module does not import JAX
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from sinkjax.checkpoints.signatures import READ, refuse_other
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, regular
 from sinkjax.errors import LONGEST, SinkjaxError, one_of
@@ -36,24 +38,7 @@ KINDS = {  # suffix -> kind of file; a folder has one kind
 DESCRIBING = ("dataset_info.json", "state.json")  # beside the files of a data set that `datasets` saved
 MOST_GROWTH = 100  # maximum growth of a text when it is decompressed, as a factor
 MOST_RECORD = 1 << 28  # maximum characters of a line or a cell
-SIGNATURES = {  # first bytes -> the format, which is not what its name says
-    b"\x1f\x8b": "gzip: add .gz to its name",
-    b"PK\x03\x04": "a zip (or .docx): unpack it",
-    b"BZh9": "bzip2: decompress it",
-    b"\xfd7zXZ": "xz: decompress it",
-    b"\x28\xb5\x2f\xfd": "zstandard: decompress it",
-    b"%PDF": "a PDF: extract its text",
-    b"{\\rtf": "RTF: save it as plain text",
-    b"PAR1": "parquet: name it .parquet",
-    b"ARROW1": "arrow: name it .arrow",
-    b"SQLite format 3": "an SQLite database: export its text",
-    b"\xff\xfe": "UTF-16: convert it to UTF-8",
-    b"\xfe\xff": "UTF-16: convert it to UTF-8",
-    b"version https://git-lfs": "a pointer of git-lfs: run git lfs pull",
-    b"<!doctype html": "HTML: extract its text",
-    b"<html": "HTML: extract its text",
-    b"<?xml": "XML: extract its text",
-}
+HALF = re.compile(r"[\ud800-\udfff]")  # a lone surrogate
 JSON = re.compile(r'\s*\[?\s*\{\s*("[^"\n]*"\s*:|\})')  # the beginning of a record, or of a list of them
 
 
@@ -66,10 +51,9 @@ def files_of(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         regular(path)
         return {path.name: path}
-    found = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if suffix_of(file) in KINDS and file.is_file()}
-    files = {
-        name: file for name, file in sorted(found.items()) if not re.search(r"(^|/)\.", name) and file.name not in DESCRIBING
-    }
+    below = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if suffix_of(file) in KINDS and file.is_file()}
+    hidden = {name for name, file in below.items() if re.search(r"(^|/)\.", name) or file.name in DESCRIBING}
+    files = {name: below[name] for name in sorted(below.keys() - hidden)}
     refuse(not files, f"the folder {path} holds no text: none of {', '.join(sorted(KINDS))}")
     kinds = {kind_of(file): name for name, file in files.items()}
     refuse(len(kinds) > 1, f"the folder {path} mixes {' and '.join(sorted(kinds.values()))}; keep one kind of file there")
@@ -97,8 +81,9 @@ def documents_of(path: Path, field: str = "text", division: Division = "auto") -
     if (kind := kind_of(path)) == "plain":
         yield from divided(plain_text(path), division, path)
         return
+    reader = {"json": _json, "csv": _table, "tsv": _table}.get(kind, _columns)
     with _described(path):
-        for number, record in enumerate(READERS[kind](path, field)):
+        for number, record in enumerate(reader(path, field)):
             yield text_of(record, field, number, path)
 
 
@@ -107,21 +92,17 @@ def text_of(record: Any, field: str, number: int, source: object) -> str:
 
     Errors: no such field; no text in it; half a character (a lone surrogate), which no tokenizer can encode.
     """
-    if not isinstance(record, dict):
-        raise SinkjaxError(f"{source}: record {number} must be an object with fields, not {json.dumps(record)[:60]}")
-    if field not in record:
-        names = ", ".join(repr(key) for key, value in record.items() if isinstance(value, str))
-        has = f"it has text in {names}; --field names one of them" if names else "none of its fields has text"
-        raise SinkjaxError(f"{source} has no field {field!r}: {has}")
-    if not isinstance(record[field], str):
-        shown = json.dumps(record[field], default=str)[:60]
-        raise SinkjaxError(f"{source}: the field {field!r} of record {number} must be a text, not {shown}")
-    try:
-        record[field].encode()
-    except UnicodeEncodeError as error:  # an escape in JSON
-        half = f"half a character, {error.object[error.start]!r}, at position {error.start}"
-        raise SinkjaxError(f"{source}: the field {field!r} of record {number} holds {half}") from None
-    return record[field]
+    what = f"{source}: the field {field!r} of record {number}"
+    if isinstance(record, dict) and isinstance(text := record.get(field), str):
+        half = HALF.search(text)  # an escape in JSON
+        refuse(half is not None, f"{what} holds half a character, {half and half[0]!r}, at position {half and half.start()}")
+        return text
+    shown = json.dumps(record, default=str)[:60]
+    refuse(not isinstance(record, dict), f"{source}: record {number} must be an object with fields, not {shown}")
+    names = ", ".join(repr(key) for key, value in record.items() if isinstance(value, str))
+    has = f"it has text in {names}; --field names one of them" if names else "none of its fields has text"
+    refuse(field not in record, f"{source} has no field {field!r}: {has}")
+    raise SinkjaxError(f"{what} must be a text, not {json.dumps(record[field], default=str)[:60]}")
 
 
 def one_text(path: Path, field: str = "text") -> str:
@@ -137,16 +118,10 @@ def one_text(path: Path, field: str = "text") -> str:
 def plain_text(path: Path) -> str:
     """Read a plain text, with "\\n" as its line breaks. Errors: as for `documents_of`."""
     with _described(path):
-        raw = _bytes(path)
-        _refuse_other(raw[:1024], path)
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode; convert it to UTF-8") from None
-        if (place := text.find("\0")) >= 0:
-            raise SinkjaxError(f"{path} is not text: character {place} is NUL, as in binary files and in UTF-16")
-        if JSON.match(text, 0, 4096):
-            raise SinkjaxError(f"{path} holds JSON, whose keys and quotes would be read as text: name it .jsonl or .json")
+        text = _bytes(path).decode("utf-8-sig")
+        place, records = text.find("\0"), bool(JSON.match(text, 0, 4096))
+        refuse(place >= 0, f"{path} is not text: character {place} is NUL, as in binary files and in UTF-16")
+        refuse(records, f"{path} holds JSON, whose keys and quotes would be read as text: name it .jsonl or .json")
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
@@ -173,13 +148,9 @@ def is_heading(line: str) -> bool:
 def _json(path: Path, field: str) -> Iterator[Any]:
     """Yield the entries of a list, a single object, or the objects of a file with one a line."""
     if suffix_of(path) == ".json":
-        text = _decoded(_bytes(path), path)
-        try:
+        text = _bytes(path).decode("utf-8-sig")
+        with suppress(json.JSONDecodeError):  # it may have one object a line
             whole = json.loads(text)
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":
-                raise SinkjaxError(f"{path} is not JSON: {error}") from None
-        else:
             yield from whole if isinstance(whole, list) else [whole]
             return
         lines: Iterable[str] = text.split("\n")
@@ -200,36 +171,20 @@ def _table(path: Path, field: str) -> Iterator[dict[str, str]]:
     header = next(rows, [])
     refuse(header.count(field) > 1, f"{path} has several columns {field!r}")
     for row in rows:
-        if row and len(row) != len(header):
-            where = f"line {rows.line_num} of {path} has {len(row)} columns, and its header {len(header)}"
-            raise SinkjaxError(f"{where}: put quotes around texts with separators")
         if row:
+            where = f"line {rows.line_num} of {path} has {len(row)} columns, and its header {len(header)}"
+            refuse(len(row) != len(header), f"{where}: put quotes around texts with separators")
             yield dict(zip(header, row, strict=True))
 
 
 def _columns(path: Path, field: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a .parquet or .arrow file with the one field, or with all if there is no such field."""
     extras.require(f"reading {path}", "train", "datasets")
-    import pyarrow.parquet
+    import datasets
 
-    if suffix_of(path) == ".parquet":
-        table = pyarrow.parquet.ParquetFile(path)
-        names = [field] if field in table.schema_arrow.names else None
-        batches: Iterable[Any] = table.iter_batches(columns=names)
-    else:
-        source = pyarrow.memory_map(str(path))
-        try:
-            batches = pyarrow.ipc.open_stream(source)
-        except pyarrow.ArrowInvalid:
-            reader = pyarrow.ipc.open_file(source)
-            batches = map(reader.get_batch, range(reader.num_record_batches))
-    for batch in batches:
-        yield from (batch.select([field]) if field in batch.schema.names else batch).to_pylist()
-
-
-READERS: dict[str, Callable[[Path, str], Iterator[Any]]] = {
-    "json": _json, "csv": _table, "tsv": _table, "parquet": _columns, "arrow": _columns,
-}  # fmt: skip
+    kind = kind_of(path)
+    rows = datasets.load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True)
+    yield from rows.select_columns([field]) if field in (rows.column_names or ()) else rows
 
 
 @contextmanager
@@ -240,8 +195,8 @@ def _described(path: Path) -> Iterator[None]:
         yield
     except SinkjaxError:
         raise
-    except UnicodeDecodeError:
-        raise SinkjaxError(f"{path} is not UTF-8 text: convert it to UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode; convert it to UTF-8") from None
     except RecursionError:
         raise SinkjaxError(f"{path} is nested too deeply") from None
     except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:  # pyarrow's errors are ValueErrors or OSErrors
@@ -259,27 +214,15 @@ def _bytes(path: Path) -> bytes:
     with _opened(path) as file:
         raw = file.read(most + 1)
     refuse(len(raw) > most, f"{path} unpacks to more than {most:,} bytes")
+    refuse_other(raw[:READ], path, "a text")
     return raw
-
-
-def _decoded(raw: bytes, path: Path) -> str:
-    _refuse_other(raw[:1024], path)
-    return raw.decode("utf-8-sig")
 
 
 def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
     """Yield the lines of a file of records, with their ends."""
     with _opened(path) as raw:
-        _refuse_other(cast(Any, raw).peek(1024)[:1024], path)
+        refuse_other(cast(Any, raw).peek(READ)[:READ], path, "a text")
         file = io.TextIOWrapper(cast(io.BufferedReader, raw), "utf-8-sig", newline=newline)
         while line := file.readline(MOST_RECORD):
             refuse(len(line) == MOST_RECORD, f"{path} has a line of more than {MOST_RECORD:,} characters")
             yield line
-
-
-def _refuse_other(head: bytes, path: Path) -> None:
-    """Raise if the first bytes of a file of text are those of another format."""
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    for signature, what in SIGNATURES.items():
-        if (start.lower() if signature.startswith(b"<") else start).startswith(signature):
-            raise SinkjaxError(f"{path} is {what}")

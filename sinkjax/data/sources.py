@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data import reading
 from sinkjax.data.config import Corpus
-from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
+from sinkjax.data.corpora import PACKAGED, packaged_documents, with_genres
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime import extras
 
@@ -38,8 +38,8 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     source = kind(corpus)
     if source == "hub":
         return {"kind": source, "repository": corpus.text, "commit": _commit(corpus)}
-    if corpus.subset is not None or corpus.revision is not None:
-        raise SinkjaxError(f"subset and revision are for data sets on the hub, and {corpus.text!r} is not one here")
+    local = corpus.subset is not None or corpus.revision is not None
+    refuse(local, f"subset and revision are for data sets on the hub, and {corpus.text!r} is not one here")
     if source == "packaged":
         text = "\0".join(packaged_documents(corpus.text))
         return {"kind": source, "text": PACKAGED[corpus.text], "sha256": hashlib.sha256(text.encode()).hexdigest()}
@@ -57,20 +57,14 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str
     identity: from `identify`. Errors: as for `identify`; text that is not UTF-8; a column that is missing or not text.
     """
     if identity["kind"] == "packaged":
-        yield from ((genre, text) for genre, texts in packaged_genres(corpus.text).items() for text in texts)
+        yield from with_genres(corpus.text)
     elif identity["kind"] == "hub":
         yield from (("", text) for text in _rows(corpus, str(identity["commit"])))
     else:
         files = reading.files_of(user_path(corpus.text).resolve())
-        found = sorted(files.items(), key=lambda file: _domain(file) != "")  # stable: files below no folder come first
-        for domain, paths in groupby(found, key=_domain):
-            for _, path in paths:
-                yield from ((domain, text) for text in reading.documents_of(path, corpus.column, corpus.documents))
-
-
-def _domain(file: tuple[str, Path]) -> str:
-    """Return the folder directly below the corpus folder that contains a file (name, path), or ""."""
-    return file[0].partition("/")[0] if "/" in file[0] else ""
+        for name in sorted(files, key=lambda name: "/" in name):  # stable: files below no folder come first
+            domain = name.partition("/")[0] if "/" in name else ""
+            yield from ((domain, text) for text in reading.documents_of(files[name], corpus.column, corpus.documents))
 
 
 def _rows(corpus: Corpus, commit: str) -> Iterator[str]:

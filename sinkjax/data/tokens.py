@@ -2,9 +2,7 @@
 
 A folder contains `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
 `corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer, as in a Hugging Face folder. It is written
-under another name and then renamed, so an existing folder is complete. Opening the file verifies its sha256.
-`tokens.checked.json` caches the last digest with the file's size and times; while these are unchanged, the file is not read
-again.
+under another name and then renamed, so an existing folder is complete. Opening the file verifies its sha256, once per process.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.metadata import version
@@ -30,14 +28,14 @@ from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_json, write
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents as config_documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import cannot_write, write
+from sinkjax.config_files.files import cannot_write
 from sinkjax.data import sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.version import __version__
 
 FORMAT = 1  # version of the folder
-CARD, IDS, CHECKED = "corpus.json", "tokens.bin", "tokens.checked.json"
+CARD, IDS = "corpus.json", "tokens.bin"
 SECTIONS = 8  # validation uses the last tokens of each section, so that it covers the whole corpus
 
 Say = Callable[[str], None]
@@ -58,8 +56,8 @@ class Tokens:
         tokenizer = read_folder_tokenizer(self.folder, {})
         if tokenizer is None:
             raise SinkjaxError(f"{self.folder} has lost its tokenizer; delete it to rebuild it")
-        if hashlib.sha256((self.folder / TOKENIZER).read_bytes()).hexdigest() != self.card["tokenizer"]["sha256"]:
-            raise _damaged(self.folder / TOKENIZER)
+        changed = hashlib.sha256((self.folder / TOKENIZER).read_bytes()).hexdigest() != self.card["tokenizer"]["sha256"]
+        refuse(changed, _damaged(self.folder / TOKENIZER))
         return tokenizer
 
     @property
@@ -148,42 +146,26 @@ def open_tokens(folder: Path) -> Tokens:
         dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
         size, sha256 = count * dtype.itemsize, card["tokens"]["sha256"]
     except (KeyError, TypeError):
-        raise _damaged(folder / CARD) from None
+        raise SinkjaxError(_damaged(folder / CARD)) from None
     path = folder / IDS
     try:
-        if not path.is_file() or path.stat().st_size != size:
-            found = path.stat().st_size if path.is_file() else 0
-            raise SinkjaxError(f"{path} has {found} bytes and not {size}; delete {folder} to rebuild it")
-        if _sha256(path) != sha256:
-            raise _damaged(path)
+        stat = path.stat()
+        refuse(stat.st_size != size, f"{path} has {stat.st_size} bytes and not {size}; delete {folder} to rebuild it")
+        refuse(_sha256(path, stat.st_mtime_ns, stat.st_ctime_ns) != sha256, _damaged(path))
     except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from error
+        raise SinkjaxError(f"cannot read {path}: {error.strerror}; delete {folder} to rebuild it") from error
     return Tokens(folder, card, np.memmap(path, dtype, mode="r", shape=(count,)))
 
 
-def _sha256(path: Path) -> str:
-    """Return a file's digest: the cached one if the file is unchanged, else computed and, if possible, cached."""
-    stat, stored = path.stat(), path.with_name(CHECKED)
-    state = {"size": stat.st_size, "modified": stat.st_mtime_ns, "changed": stat.st_ctime_ns}
-    with suppress(SinkjaxError):
-        known = read_json(stored)
-        if known == {**state, "sha256": known.get("sha256")}:
-            return str(known["sha256"])
-    found = _sum(path, *state.values())
-    with suppress(SinkjaxError):  # a read-only cache is hashed once per process
-        write(stored, json.dumps({**state, "sha256": found}) + "\n")
-    return found
-
-
 @lru_cache
-def _sum(path: Path, *state: int) -> str:
-    """Compute the sha256 of a file in a given state."""
+def _sha256(path: Path, *times: int) -> str:
+    """Return the digest of a file that was modified and changed at these times, computed once per process."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _damaged(path: Path) -> SinkjaxError:
-    return SinkjaxError(f"{path} has changed since it was written; delete {path.parent} to rebuild it")
+def _damaged(path: Path) -> str:
+    return f"{path} has changed since it was written; delete {path.parent} to rebuild it"
 
 
 def _make(corpus: Corpus, folder: Path, say: Say) -> None:
@@ -207,30 +189,27 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     dtype = np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
     before, after = _separators(corpus, tokenizer)
     backend = vocabulary.encoder(tokenizer)
-    text, ids, counts = hashlib.sha256(), hashlib.sha256(), {"documents": 0, "bytes": 0, "count": 0}
+    text, ids, total = hashlib.sha256(), hashlib.sha256(), Counter[str]()
     domains: dict[str, int] = {}
     with (folder / IDS).open("wb") as file:
         for domain, group_of in groupby(documents(), key=itemgetter(0)):
-            domains[domain] = counts["count"]
+            domains[domain] = total["tokens"]
             for group in vocabulary.groups(vocabulary.cut(text for _, text in group_of)):
                 encoded = backend.encode_batch_fast([piece.text for piece in group], add_special_tokens=False)
                 for piece, encoding in zip(group, encoded, strict=True):
-                    found = [*before * piece.first, *encoding.ids, *after * piece.last]
-                    raw = np.array(found, dtype.newbyteorder("<")).tobytes()
+                    array = np.array([*before * piece.first, *encoding.ids, *after * piece.last], dtype.newbyteorder("<"))
                     utf8 = piece.text.encode()
                     text.update(utf8 + b"\0" * piece.last)
-                    ids.update(raw)
-                    file.write(raw)
-                    counts["documents"] += piece.last
-                    counts["bytes"] += len(utf8)
-                    counts["count"] += len(found)
-    refuse(not counts["bytes"], nothing)
+                    ids.update(array.data)
+                    file.write(array.data)
+                    total.update(documents=piece.last, bytes=len(utf8), tokens=len(array))
+    refuse(not total["bytes"], nothing)
     card = {
         "format": FORMAT,
         "corpus": _settings(corpus),
         "source": identity,
-        "text": {"documents": counts["documents"], "bytes": counts["bytes"], "sha256": text.hexdigest()},
-        "tokens": {"count": counts["count"], "dtype": dtype.name, "sha256": ids.hexdigest()},
+        "text": {"documents": total["documents"], "bytes": total["bytes"], "sha256": text.hexdigest()},
+        "tokens": {"count": total["tokens"], "dtype": dtype.name, "sha256": ids.hexdigest()},
         "domains": domains,
         "tokenizer": {"vocab_size": size, "bos": tokenizer.bos, "eos": tokenizer.eos, "sha256": vocabulary.sha256(tokenizer)},
         "split": f"validation: the last {corpus.validation:g} of the tokens of each of {SECTIONS} equal sections",
@@ -244,9 +223,9 @@ def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[i
     if corpus.separator == "none":
         return [], []
     token = tokenizer.bos if corpus.separator == "bos" else tokenizer.eos
-    if token is None:
-        raise SinkjaxError(f"separator is {corpus.separator!r}, but the tokenizer {corpus.tokenizer} names no such token")
-    return ([token], []) if corpus.separator == "bos" else ([], [token])
+    lacks = f"separator is {corpus.separator!r}, but the tokenizer {corpus.tokenizer} names no such token"
+    refuse(token is None, lacks)
+    return ([token], []) if corpus.separator == "bos" else ([], [token])  # type: ignore[list-item]
 
 
 def _settings(corpus: Corpus) -> dict[str, Any]:
@@ -262,17 +241,15 @@ def _settings(corpus: Corpus) -> dict[str, Any]:
 def _reopen(corpus: Corpus, folder: Path) -> Tokens:
     """Open the token file in a folder; raise, naming the differences, unless it matches the current corpus."""
     tokens = open_tokens(folder)
-    have, want = tokens.card["corpus"], _settings(corpus)
-    names = [*want, *(have.keys() - want)]
-    other = [
-        f"{name} is {have.get(name)!r} there and {want.get(name)!r} here" for name in names if have.get(name) != want.get(name)
-    ]
-    refuse(bool(other), f"{tokens.folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
-    if _local_tokenizer(corpus) not in (None, tokens.card["tokenizer"]["sha256"]):
-        raise _changed([corpus.tokenizer], tokens)
-    source = tokens.card["source"]
-    if source["kind"] != "hub" and (changed := _changes(source, sources.identify(corpus))):
-        raise _changed(changed, tokens)
+    have, want, source = tokens.card["corpus"], _settings(corpus), tokens.card["source"]
+    other = [f"{name} is {have.get(name)!r} there and {want.get(name)!r} here" for name in _differing(have, want)]
+    refuse(bool(other), f"{folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
+    changed = [corpus.tokenizer] * (_local_tokenizer(corpus) not in (None, tokens.card["tokenizer"]["sha256"]))
+    if source["kind"] != "hub":
+        identity = sources.identify(corpus)
+        changed += _differing(source.get("files", source), identity.get("files", identity))
+    advice = "delete that folder to rebuild it, or choose another"
+    refuse(bool(changed), f"{', '.join(changed)} changed since {folder} was made; {advice}")
     return tokens
 
 
@@ -282,14 +259,8 @@ def _local_tokenizer(corpus: Corpus) -> str | None:
     return vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) if local else None
 
 
-def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:
-    what, folder = ", ".join(names), tokens.folder
-    return SinkjaxError(f"{what} changed since {folder} was made; delete that folder to rebuild it, or choose another")
-
-
-def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
-    """Return the names of changed files, or of other changed parts of a source's identity."""
-    have, want = have.get("files", have), want.get("files", want)
+def _differing(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, sorted."""
     return [name for name in sorted({*have, *want}) if have.get(name) != want.get(name)]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from sinkjax.checkpoints.presets import PRESETS
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import BPE_SPECIAL
 from sinkjax.errors import SinkjaxError
@@ -48,16 +50,15 @@ def cut(documents: Iterable[str]) -> Iterator[Piece]:
 
 def groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     """Group pieces in lists of about `GROUP` characters."""
-    group: list[Piece] = []
     size = 0
-    for piece in pieces:
-        group.append(piece)
+
+    def number(piece: Piece) -> int:
+        nonlocal size
         size += len(piece.text)
-        if size >= GROUP:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+        return size // GROUP
+
+    for _, group in groupby(pieces, key=number):
+        yield list(group)
 
 
 def beginning(documents: Iterable[tuple[str, str]], limit: int | None) -> Iterator[tuple[str, str]]:
@@ -90,9 +91,10 @@ def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
         show_progress=False,
     )
     backend.train_from_iterator(pieces, trainer)
-    found = backend.get_vocab_size()
-    if found != vocabulary:
-        raise SinkjaxError(f"vocabulary must be at most {found} for this text, not {vocabulary}: it has no more pairs to merge")
+    size = backend.get_vocab_size()
+    refuse(
+        size != vocabulary, f"vocabulary must be at most {size} for this text, not {vocabulary}: it has no more pairs to merge"
+    )
     return Tokenizer(backend, bos=0, eos=1)
 
 
@@ -104,11 +106,11 @@ def existing(source: str) -> Tokenizer:
     from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
     from sinkjax.checkpoints.load import open_checkpoint
 
-    folder = user_path(source)
+    folder, config = user_path(source), "config.json"
     if source not in PRESETS and not folder.exists() and HUB_ID.fullmatch(source) and folder.suffix != ".gguf":
         folder = find_snapshot(source, weights=False)
     if source not in PRESETS and folder.is_dir():
-        tokenizer = read_folder_tokenizer(folder, read_json(folder / "config.json") if (folder / "config.json").is_file() else {})
+        tokenizer = read_folder_tokenizer(folder, read_json(folder / config) if (folder / config).is_file() else {})
     else:
         tokenizer = open_checkpoint(source, weights=False).tokenizer
     if tokenizer is None:

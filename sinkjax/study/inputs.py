@@ -14,7 +14,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.checkpoints.tokenizer_files import END
 from sinkjax.config_files import documents
-from sinkjax.data.corpora import chosen_split, joined, passages
+from sinkjax.data.corpora import chosen_split, passages
 from sinkjax.data.fit import fitted
 from sinkjax.data.prompts import bos_ids, first_tokens, resolved_bos, trained_prefix
 from sinkjax.errors import SinkjaxError
@@ -24,7 +24,7 @@ from sinkjax.study.premises import CHAT
 from sinkjax.study.work import Batch, Inputs
 
 FIRST_TOKENS = 4
-TEXTS = {"text": passages, "joined": joined}
+TEXTS = ("text", "joined")
 
 
 def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
@@ -42,7 +42,7 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
         missing = {TRAINED_WITH: tokenizer.tokens(trained)[0]}
     if inputs.kind in TEXTS:
         split = chosen_split(config.text, config.split)
-        found = TEXTS[inputs.kind](
+        found = passages(
             config.text,
             config.prompts,
             split=split,
@@ -51,6 +51,7 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
             seed=config.seed,
             field=config.field,
             division=config.documents,
+            join=inputs.kind == "joined",
         )
         tokens, lengths = first_tokens(model, found.texts, bos, config.length)
         tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256

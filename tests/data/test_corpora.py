@@ -4,8 +4,6 @@ import hashlib
 import itertools
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -98,12 +96,6 @@ def test_every_document_gives_a_passage_before_any_gives_a_second(articles, seed
     assert all(text.split()[0] == f"village{number}" for text, number in zip(whole.texts, whole.documents, strict=True))
 
 
-def test_a_document_whose_first_passages_are_too_short_gives_a_longer_one(articles):
-    found = passages(articles, 9, length=3, size=words)
-    assert sorted(found.documents[:4]) == [2, 3, 4, 5]
-    assert sorted(found.documents[4:7]) == [3, 4, 5]
-
-
 def test_the_packaged_documents_are_whole_and_every_other_one_of_a_genre_is_in_explore():
     everything = [document.strip() for document in packaged_documents()]
     assert len(everything) == 168
@@ -116,36 +108,6 @@ def test_the_packaged_documents_are_whole_and_every_other_one_of_a_genre_is_in_e
     genres = dict(zip(found["confirm"].documents, found["confirm"].genres, strict=True))
     assert [genres[number] for number in sorted(genres)] == sorted(found["confirm"].genres)
     assert len(set(genres.values())) == 12
-
-
-def test_the_packaged_chats_are_whole_conversations_that_end_with_an_answer():
-    found = passages("chats", 120, length=1)
-    assert found.source.startswith("packaged chats (120 ")
-    assert set(found.texts) == {text.rstrip("\n") for text in packaged_documents("chats")}
-    for text in found.texts:
-        turns = [line.partition(":")[0] for line in text.split("\n") if line.startswith(("User: ", "Assistant: "))]
-        assert turns == ["User", "Assistant"] * (len(turns) // 2), text
-
-
-def test_the_packaged_documents_keep_their_line_breaks_and_none_of_the_marks_between_them():
-    texts = passages("packaged", 168).texts
-    assert sum("\n" in text for text in texts) > 150
-    assert any(text.startswith("    ") for text in texts)  # a listing is indented from its first line on
-    assert not any(line.startswith("%%") for text in texts for line in text.split("\n"))
-    assert all(150 <= words(text) <= 230 for text in texts)
-    assert sum(len(text.encode()) for text in packaged_documents()) < 256 * 1024
-
-
-def test_splits_of_other_texts_are_halves_that_depend_on_the_text_of_each_document_alone(tmp_path):
-    lines = [f"Paragraph number {i} of the file." for i in range(200)]
-    (tmp_path / "a.txt").write_text("\n".join(lines))
-    (tmp_path / "b.txt").write_text("\n".join(["One more.", *reversed(lines[:50])]))
-    ours = {split: {line for line in lines if bit(line) == odd} for split, odd in (("explore", 0), ("confirm", 1))}
-    assert min(map(len, ours.values())) > 70
-    for split, texts in ours.items():
-        assert set(passages(tmp_path / "a.txt", len(texts), split=split, length=1).texts) == texts
-        there = texts & set(lines[:50])
-        assert set(passages(tmp_path / "b.txt", len(there), split=split, length=12).texts) == there
 
 
 def bit(text):
@@ -175,18 +137,6 @@ def test_each_file_of_a_folder_is_a_document(tmp_path):
     assert set(found.genres) == {""}
 
 
-def test_a_paragraph_of_two_documents_belongs_to_the_first(tmp_path):
-    for k in range(2):
-        (tmp_path / f"{k}.txt").write_text(f"The same paragraph.\nParagraph of file {k}.")
-    found = passages(tmp_path, 3, length=1)
-    assert dict(zip(found.texts, found.documents, strict=True))["The same paragraph."] == 0
-
-
-def test_other_seeds_choose_other_passages_and_the_same_seed_the_same():
-    assert passages("packaged", seed=1) == passages("packaged", seed=1)
-    assert len(set(passages("packaged", seed=1).texts) & set(passages("packaged", seed=2).texts)) < 16  # of 32, by chance 6
-
-
 def test_choice_is_the_same_in_every_version_and_process():
     found = passages("packaged", 32)
     assert found.sha256 == hashlib.sha256("\0".join(found.texts).encode()).hexdigest()
@@ -206,16 +156,6 @@ def test_headings_and_empty_lines_are_no_paragraphs(tmp_path):
     path = tmp_path / "wiki.test.raw"
     path.write_bytes("\ufeff".encode() + "\r\n".join([*(row.strip("\n") for row in ROWS), " a = b . "]).encode())
     assert set(passages(str(path), 3, length=1).texts) == PARAGRAPHS | {"a = b ."}
-
-
-def test_a_folder_without_texts_is_refused(tmp_path):
-    with pytest.raises(SinkjaxError, match=r"no text: .*\.txt"):
-        passages(tmp_path, 1)
-
-
-def test_only_a_line_break_ends_a_paragraph(tmp_path):
-    (tmp_path / "odd.txt").write_text("One sentence.\u2028Another one.\x0cA third.", encoding="utf-8")
-    assert passages(tmp_path / "odd.txt", 1, length=1).texts == ("One sentence.\u2028Another one.\x0cA third.",)
 
 
 @pytest.mark.parametrize("source", ["auto", "wikitext"])
@@ -248,97 +188,12 @@ def test_network_that_hangs_is_not_waited_for(no_cache, monkeypatch):
     assert time.monotonic() - start < 30
 
 
-def test_hub_that_answers_is_asked(no_cache, monkeypatch):
-    monkeypatch.setattr(corpora, "hub_answers", lambda: True)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_dict({"text": ROWS}))
-    assert len(passages("auto", 2, length=1).texts) == 2
-
-
-def test_hub_that_fails_is_named_in_the_source(no_cache, monkeypatch):
-    def broken(*_, **__):
-        raise ConnectionError("many lines\nof advice")
-
-    monkeypatch.setattr(corpora, "hub_answers", lambda: True)
-    monkeypatch.setattr(datasets, "load_dataset", broken)
-    assert "(ConnectionError)" in passages("auto", 2).source
-
-
-def test_levels_of_loggers_are_put_back(no_network):
-    import logging
-
-    before = [logging.getLogger(name).level for name in ("datasets", "huggingface_hub")]
-    passages("auto", 1)
-    assert [logging.getLogger(name).level for name in ("datasets", "huggingface_hub")] == before
-
-
-def test_wikitext_that_was_demanded_is_never_replaced(no_network):
-    with pytest.raises(SinkjaxError, match="hub does not answer"):
-        passages("wikitext", 1)
-
-
-def test_own_text_imports_nothing_heavy():
-    script = (
-        "import sys; from sinkjax.data.corpora import passages; passages('packaged', 2);"
-        "print([m for m in ('datasets', 'huggingface_hub', 'transformers', 'torch') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, ["there is no file or folder", "missing.txt"]),
-        (b"", ["file.txt", "no paragraphs"]),
-        (b" = Only = \n\n = Headings = \n", ["no paragraphs"]),
-        (b"Caf\xe9 au lait.", ["file.txt", "not UTF-8", "byte 3"]),
-        (b"A short one.\nA second one.\n", ["3 passages", "the split 'all' of file file.txt has only 2 (2 with"]),
-    ],
-)
-def test_bad_file_is_refused_in_one_sentence(tmp_path, content, expected):
-    path = tmp_path / ("missing.txt" if content is None else "file.txt")
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(SinkjaxError) as error:
-        passages(path, 3, length=1)
-    assert all(word in str(error.value) for word in expected)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"source": "wikitxt"}, ["'wikitxt'", "'wikitext'", "packaged"]),
-        ({"source": "packaged", "count": 0}, ["count", "0"]),
-        ({"source": "packaged", "length": -1}, ["length", "-1"]),
-        ({"source": "packaged", "split": "confrim"}, ["split 'confrim'", "'confirm'", "explore"]),
-        ({"source": "packaged", "count": 85, "split": "confirm"}, ["85 passages", "the split 'confirm' of packaged", "only 84"]),
-        (
-            {"source": "packaged", "count": 5, "length": 10**6},
-            ["5 passages", "only 0 (168 with the shorter ones, from 168 documents)"],
-        ),
-    ],
-)
-def test_wrong_argument_is_refused_in_one_sentence(arguments, expected):
-    with pytest.raises(SinkjaxError) as error:
-        passages(**arguments)
-    assert all(word in str(error.value) for word in expected)
-
-
-def test_too_short_passages_are_refused_with_the_length_that_enough_of_them_have(tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_text("a\nbb\ncccc\ndddddddd\n")
-    with pytest.raises(SinkjaxError, match=r"only 1 \(4 .*--prompts 1 or --length 2"):
-        passages(path, 3, length=8)
-    assert len(passages(path, 3, length=2).texts) == 3
-    with pytest.raises(SinkjaxError, match="a smaller --length"):
-        passages(path, 5, length=8)
-
-
 def test_joined_texts_are_whole_passages_and_share_no_document(tmp_path):
     articles = {number: [f"paragraph {number} {part} " + "x" * 40 for part in range(number % 3 + 1)] for number in range(12)}
     lines = [line for number, texts in articles.items() for line in (f"= Title {number} =", *texts)]
     path = tmp_path / "articles.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
-    found = corpora.joined(path, 4, length=100, seed=3)
+    found = passages(path, 4, length=100, seed=3, join=True)
     assert all(len(text) >= 100 for text in found.texts)
     used = [[int(part.split()[1]) for part in text.split("\n\n")] for text in found.texts]
     homes = [set(numbers) for numbers in used]
@@ -348,6 +203,6 @@ def test_joined_texts_are_whole_passages_and_share_no_document(tmp_path):
         assert all(part in itertools.chain(*articles.values()) for part in parts)
         assert len("\n\n".join(parts[:-1])) < 100
     assert [numbers[0] for numbers in used] == list(found.documents)
-    assert corpora.joined(path, 2, length=100, seed=3).texts == found.texts[:2]
+    assert passages(path, 2, length=100, seed=3, join=True).texts == found.texts[:2]
     with pytest.raises(SinkjaxError, match=r"12 texts of length 100.*12 documents.*make only [4-9]"):
-        corpora.joined(path, 12, length=100, seed=3)
+        passages(path, 12, length=100, seed=3, join=True)

@@ -33,15 +33,6 @@ def test_the_bos_is_the_one_asked_for(smollm2_unread):
     assert sinkjax.encode(smollm2_unread, ["Hello there"], length=8)[0][0, 0] == ids[0]  # the default: it was trained without
 
 
-def test_shapes_types_and_padding(smollm2_unread):
-    tokens, lengths = sinkjax.encode(smollm2_unread, ["a", "a longer text than that"], bos="none", length=6)
-    assert tokens.shape == (2, 6)
-    assert tokens.dtype == lengths.dtype == np.int32
-    assert lengths.tolist() == [1, 5]
-    assert tokens[0, 1:].tolist() == [0] * 5
-    assert (tokens[1, :5] != 0).all()
-
-
 @settings(deadline=None)
 @given(text=st.text(min_size=1, alphabet="abc XYZ.,\n"), length=st.integers(1, 12))
 def test_a_longer_text_is_cut_to_its_first_tokens(smollm2_unread, text, length):
@@ -92,26 +83,6 @@ def test_a_double_bos_is_refused_and_named(smollm2_unread, text):
     assert sinkjax.encode(smollm2_unread, [text], bos=7)[0][0, :2].tolist() == [7, 1]
 
 
-def test_a_bos_inside_a_text_is_not_a_double_one(smollm2_unread):
-    assert sinkjax.encode(smollm2_unread, ["a<|im_start|>"], bos="model")[1].tolist() == [3]
-
-
-def test_the_tokenizers_own_call_says_what_stands_before_a_text(smollm2_unread):
-    assert sinkjax.encode(smollm2_unread, ["Hello there"], bos="tokenizer")[0][0, 0] != smollm2_unread.tokenizer.bos
-    backend = tokenizers.Tokenizer.from_str(smollm2_unread.tokenizer.backend.to_str())
-    backend.post_processor = tokenizers.processors.TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
-    adding = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, backend=backend))
-    plain, own = (sinkjax.encode(adding, ["Hello there"], bos=bos, length=8)[0][0] for bos in ("none", "tokenizer"))
-    assert own.tolist() == [0, *plain[:-1]]
-    refused("BOS token 0", adding, ["<|endoftext|>Hello"], bos="tokenizer")
-
-
-def test_a_model_without_bos_says_so(smollm2_unread):
-    bare = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, bos=None))
-    refused('no BOS token; .*bos="none"', bare, ["a"], bos="model")
-    assert sinkjax.encode(bare, ["a"], bos="none")[1].tolist() == sinkjax.encode(bare, ["a"])[1].tolist() == [1]
-
-
 def with_source(model, **source):
     return dataclasses.replace(model, source=model.source | source)
 
@@ -127,34 +98,6 @@ def test_the_models_own_way_is_its_tokenizers_its_familys_or_that_of_this_packag
     ids, why = trained_prefix(with_source(with_bos, model_type="gemma"))
     assert (ids, "gemma" in why) == ([gemma.bos], True)
     assert trained_prefix(with_source(with_bos, model_type="qwen3")) == ([], "")
-
-
-@pytest.mark.parametrize("bos", ["modle", None, True, 1.0])
-def test_an_unknown_bos_is_refused(smollm2_unread, bos):
-    refused("unknown bos .*auto, model, none, tokenizer, .*token id", smollm2_unread, ["a"], bos=bos)
-
-
-@pytest.mark.parametrize("bos", ["model", "none"])
-def test_an_empty_text_is_named(smollm2_unread, bos):
-    refused(r"texts\[2\] is empty", smollm2_unread, ["a", "b", ""], bos=bos)
-
-
-def test_texts_must_be_a_list_of_strings(smollm2_unread):
-    refused("sequence of strings", smollm2_unread, "one text")
-    refused("sequence of strings", smollm2_unread, ["a", 3])
-    refused("sequence of strings", smollm2_unread, None)
-    refused("half a character, .*position 1", smollm2_unread, ["a\ud800"])
-    refused("texts is empty", smollm2_unread, [])
-
-
-@pytest.mark.parametrize("length", [0, -1, 8193, 4.0, True])
-def test_a_length_outside_the_context_is_refused(smollm2_unread, length):
-    refused("length .* from 1 .* 8192 tokens", smollm2_unread, ["a"], length=length)
-
-
-@pytest.mark.parametrize("bos", [-1, 49152])
-def test_a_bos_outside_the_vocabulary_is_refused(smollm2_unread, bos):
-    refused(f"bos {bos} .* 49,152 tokens", smollm2_unread, ["a"], bos=bos)
 
 
 def test_a_token_outside_the_vocabulary_is_refused(smollm2_unread):

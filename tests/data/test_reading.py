@@ -13,7 +13,7 @@ import datasets
 import pytest
 
 from sinkjax.data.config import Corpus
-from sinkjax.data.corpora import first_paragraph, joined, passages
+from sinkjax.data.corpora import first_paragraph, passages
 from sinkjax.data.reading import documents_of, files_of, one_text, plain_text
 from sinkjax.data.tokens import prepare
 from sinkjax.errors import SinkjaxError
@@ -105,8 +105,10 @@ def test_passages_of_records_are_those_of_the_lines_and_training_reads_the_same(
     lines = [f"The boat of pier {n} was late, and nobody knew why." for n in range(40)]
     (tmp_path / "a.txt").write_bytes(MARK + "\n".join(lines).encode())
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"id": n, "text": line}) for n, line in enumerate(lines)))
-    for choose in (passages, joined):
-        plain, found = (choose(tmp_path / name, 5, split="confirm", length=20, seed=2) for name in ("a.txt", "a.jsonl"))
+    for join in (False, True):
+        plain, found = (
+            passages(tmp_path / name, 5, split="confirm", length=20, seed=2, join=join) for name in ("a.txt", "a.jsonl")
+        )
         assert (found.texts, found.sha256, found.documents) == (plain.texts, plain.sha256, plain.documents)
     assert first_paragraph(tmp_path / "a.jsonl") == first_paragraph(tmp_path / "a.txt") == lines[0]
     settings: dict[str, Any] = {"vocabulary": 300, "separator": "eos"}
@@ -171,19 +173,3 @@ def test_what_is_not_such_a_text_is_refused_by_name(tmp_path: Path, name: str) -
             read()
         assert name in str(error.value)
         assert all(word in str(error.value) for word in words)
-
-
-def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sinkjax.data.reading.MOST_TEXT", 10_000)
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a" * 10_000_000))
-    with pytest.raises(SinkjaxError, match=r"a\.txt\.gz unpacks to more than"):
-        plain_text(tmp_path / "a.txt.gz")
-
-
-def test_an_article_needs_a_heading(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("No heading.\n")
-    with pytest.raises(SinkjaxError, match=r"a\.txt has no articles"):
-        [*documents_of(tmp_path / "a.txt", division="article")]
-    wrong: Any = "articles"
-    with pytest.raises(SinkjaxError, match=r"documents 'articles' .*'article'"):
-        [*documents_of(tmp_path / "a.txt", division=wrong)]
