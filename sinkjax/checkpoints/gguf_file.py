@@ -89,8 +89,9 @@ def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tens
     infos: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
         name, rank = cursor.string(), cursor.scalar("<I")
-        refuse(name in infos, f"{path} is corrupt: it has the tensor {name[:LONGEST]!r} twice")
-        refuse(not 1 <= rank <= MOST_DIMS, f"{path} is corrupt: {name[:LONGEST]!r} has {rank} dimensions, not 1 to {MOST_DIMS}")
+        wrong = f"{path} is corrupt: of the tensor {name[:LONGEST]!r}"
+        refuse(name in infos, f"{wrong}, it holds two")
+        refuse(not 1 <= rank <= MOST_DIMS, f"{wrong}, it has {rank} dimensions, not 1 to {MOST_DIMS}")
         dims = [cursor.scalar("<Q") for _ in range(rank)]
         infos[name] = tuple(reversed(dims)), cursor.scalar("<I"), cursor.scalar("<Q")
     alignment = metadata.get("general.alignment", 32)
