@@ -122,13 +122,13 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
     wanted = slots(checkpoint.config, checkpoint.names)
     embed = as_part(names["embed"]).name
     aliases = families()[str(checkpoint.source["model_type"])].aliases
-    found = {name: LOW_RANK.fullmatch(name) for name in adapter.tensors}
-    plain = {name: re.sub(r"\.(base_layer|modules_to_save(\.default)?)\.", ".", name) for name in found}
-    given = {name: f"{match[1]}.weight" if match else plain[name] for name, match in found.items()}
+    matched = {name: LOW_RANK.fullmatch(name) for name in adapter.tensors}
+    plain = {name: re.sub(r"\.(base_layer|modules_to_save(\.default)?)\.", ".", name) for name in matched}
+    given = {name: f"{match[1]}.weight" if match else plain[name] for name, match in matched.items()}
     meant = canonical(dict.fromkeys(given.values()), wanted, embed.split(".")[0] + ".", aliases, where)
     parts: dict[str, dict[str, np.ndarray]] = {}
     tensors = dict(checkpoint.tensors)
-    for name, match in found.items():
+    for name, match in matched.items():
         target = meant[given[name]]
         refuse(target not in tensors, f"{where} has {name!r}, which changes no tensor of {checkpoint.where}")
         tied = checkpoint.config.tied and target == embed

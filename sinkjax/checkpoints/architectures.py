@@ -29,12 +29,12 @@ class Published:
 @functools.cache
 def architectures() -> dict[str, Published]:
     """Map short names to released models. "shared" in the file has the values common to a family."""
-    found = {}
+    released = {}
     for model_type, entries in json.loads(Path(__file__).with_name("released.json").read_text(encoding="utf-8")).items():
         shared = {"model_type": model_type, **entries.pop("shared", {})}
         for name, values in entries.items():
-            found[name] = Published(values.pop("hub"), shared | values)
-    return found
+            released[name] = Published(values.pop("hub"), shared | values)
+    return released
 
 
 def with_tokenizer(model_type: object, vocab_size: int | None) -> str:

@@ -55,13 +55,13 @@ def without_buffers(
     Raises:
         SinkjaxError: A buffer is something else, so the model computes something else.
     """
-    found = {}
+    weights = {}
     for name, tensor in tensors.items():
         known = next((buffer for pattern, buffer in buffers.items() if fnmatch.fnmatchcase(name, pattern)), None)
         if known is None:
-            found[name] = tensor
+            weights[name] = tensor
         elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored) and not known.holds(tensor.array()):
             raise SinkjaxError(
                 f"{name} of {where} must be {known.what}; with another one, the model would compute something else"
             )
-    return found
+    return weights

@@ -90,8 +90,8 @@ def families() -> dict[str, Family]:
     from sinkjax.checkpoints import families as package
 
     modules = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
-    found = (importlib.import_module(f"{package.__name__}.{name}").FAMILY for name in modules)
-    return {family.model_type: family for family in found}
+    loaded = (importlib.import_module(f"{package.__name__}.{name}").FAMILY for name in modules)
+    return {family.model_type: family for family in loaded}
 
 
 def dims_of_keys(model_type: Any, config: Config) -> tuple[int, ...]:
@@ -130,14 +130,14 @@ def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
         "activation": lambda key: ACTIVATIONS[fields.choice(key, ACTIVATIONS, key)],
         "tied": fields.flag,
     }
-    found = {name: read[name](key) for name, key in keys.items() if key is not None}
+    values = {name: read[name](key) for name, key in keys.items() if key is not None}
     if keys["kv_heads"] is None:
-        found["kv_heads"] = found["heads"]
-        fields.fixed("num_key_value_heads", found["heads"])
+        values["kv_heads"] = values["heads"]
+        fields.fixed("num_key_value_heads", values["heads"])
     if keys["head_dim"] is None:
-        found["head_dim"] = even_head_dim(fields, str(keys["width"]), str(keys["heads"]))
-        fields.fixed("head_dim", found["head_dim"])
-    return found
+        values["head_dim"] = even_head_dim(fields, str(keys["width"]), str(keys["heads"]))
+        fields.fixed("head_dim", values["head_dim"])
+    return values
 
 
 def even_head_dim(fields: Fields, width_key: str = "hidden_size", heads_key: str = "num_attention_heads") -> int:
@@ -201,8 +201,8 @@ def windows(fields: Fields, size: int | None, sliding: Callable[[int], bool], la
     fields.require(known, "layer_types", "made of full_attention and sliding_attention")
     wanted = "sliding_attention" in kinds and not size
     refuse(wanted, f"layer_types in {fields.where} has sliding_attention, but no sliding window is in use")
-    found = tuple(size if kind == "sliding_attention" else None for kind in kinds)
-    return {"windows": found if any(found) else None}
+    each = tuple(size if kind == "sliding_attention" else None for kind in kinds)
+    return {"windows": each if any(each) else None}
 
 
 def local_windows(fields: Fields, layers: int) -> dict[str, Any]:

@@ -118,17 +118,17 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
     Errors: a missing shard, or one that lacks a tensor; a tensor in two shards that the index does not list.
     """
-    found: dict[str, dict[str, Tensor]] = {}
+    by_file: dict[str, dict[str, Tensor]] = {}
     for file in weight_files(folder):
         refuse(not file.is_file(), f"the shard {file.name} that {folder / INDEX} names is missing")
-        found[file.name] = read_safetensors(file, buffers=True)
-    if SINGLE in found:
-        return found[SINGLE]
+        by_file[file.name] = read_safetensors(file, buffers=True)
+    if SINGLE in by_file:
+        return by_file[SINGLE]
     shards, index = _weight_map(folder), folder / INDEX
     for name, shard in shards.items():
-        refuse(name not in found[shard], f"{index} puts {name} into {shard}, which does not hold it")
-    tensors = {name: found[shard][name] for name, shard in shards.items()}
-    for shard, held in found.items():
+        refuse(name not in by_file[shard], f"{index} puts {name} into {shard}, which does not hold it")
+    tensors = {name: by_file[shard][name] for name, shard in shards.items()}
+    for shard, held in by_file.items():
         for name in sorted(held.keys() - shards.keys()):  # transformers reads them too
             refuse(name in tensors, f"{name} stands in {shard} and in another shard, and {index} does not say which one counts")
             tensors[name] = held[name]

@@ -163,10 +163,10 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
     LongRoPE's divisors are tensors.
     """
     own, where, tensors = file.own, fields.where, file.tensors
-    found: dict[str, Any] = {}
+    rotation: dict[str, Any] = {}
     if layout.partial and head_dim and fields.stated("rope.dimension_count"):
         factor = fields.integer("rope.dimension_count", high=head_dim) / head_dim
-        found["partial_rotary_factor"] = math.nextafter(factor, 1.0)  # so that the product is not rounded down
+        rotation["partial_rotary_factor"] = math.nextafter(factor, 1.0)  # so that the product is not rounded down
     elif head_dim:
         fields.fixed("rope.dimension_count", head_dim)
     long = {key: name for key, name in LONG_FACTORS.items() if name in tensors}
@@ -179,7 +179,7 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
         refuse(table.pop("factor") != 1, f"{where} scales its rotation twice: by {', '.join(long.values())}, and by a factor")
         table |= {key: np.asarray(tensors[name].array(), float).tolist() for key, name in long.items()}
         table |= {"attention_factor": own["rope.scaling.attn_factor"]} if "rope.scaling.attn_factor" in own else {}
-        found |= {ORIGINAL: table.pop(ORIGINAL)} if ORIGINAL in table else {}
+        rotation |= {ORIGINAL: table.pop(ORIGINAL)} if ORIGINAL in table else {}
     else:
         fields.fixed("rope.scaling.attn_factor", 1.0)
         kind = "none" if table["factor"] == 1 else kind
@@ -187,8 +187,8 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
         table.pop(ORIGINAL, None)  # stated by converters, without a part in the formula
     if ROPE_FREQS in tensors:
         refuse(kind != "none", f"{where} scales its rotation twice: by {ROPE_FREQS}, and by rope.scaling.type {kind}")
-        return found | {"rope_scaling": {**LLAMA3, "factor": float(np.max(tensors[ROPE_FREQS].array(), initial=1.0))}}
-    return found | ({} if kind == "none" else {"rope_scaling": {"rope_type": kind, **layout.rope, **table}})
+        return rotation | {"rope_scaling": {**LLAMA3, "factor": float(np.max(tensors[ROPE_FREQS].array(), initial=1.0))}}
+    return rotation | ({} if kind == "none" else {"rope_scaling": {"rope_type": kind, **layout.rope, **table}})
 
 
 def _check_divisors(config: Config, divisors: np.ndarray, where: str) -> None:
@@ -207,18 +207,18 @@ def _check_divisors(config: Config, divisors: np.ndarray, where: str) -> None:
 
 def _hf_tensors(tensors: Mapping[str, Tensor], layout: Gguf, table: Table, config: Config) -> dict[str, Tensor]:
     """The tensors of a file with their values and their order of rows as Hugging Face files have them."""
-    found = dict(tensors)
+    converted = dict(tensors)
     if layout.interleaved:
         heads = {"q": config.heads, "q_bias": config.heads, "k": config.kv_heads, "k_bias": config.kv_heads}
         for leaf, count in heads.items():
-            for name in {str(table[leaf]).format(layer) for layer in range(config.layers)} & found.keys():
-                found[name] = half_split(found[name], count)
-    for name, tensor in found.items():
+            for name in {str(table[leaf]).format(layer) for layer in range(config.layers)} & converted.keys():
+                converted[name] = half_split(converted[name], count)
+    for name, tensor in converted.items():
         if layout.offset_norms and name.endswith("norm.weight"):
-            found[name] = dataclasses.replace(tensor, decode=partial(_without_offset, tensor.decode))
+            converted[name] = dataclasses.replace(tensor, decode=partial(_without_offset, tensor.decode))
         elif name.endswith(("_q_norm.weight", "_k_norm.weight")):  # a norm per head, as rows; here they are concatenated
-            found[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),), part=None)
-    return found
+            converted[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),), part=None)
+    return converted
 
 
 def _without_offset(decode: Callable[[np.ndarray], np.ndarray], raw: np.ndarray) -> np.ndarray:

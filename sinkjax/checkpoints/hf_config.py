@@ -102,10 +102,10 @@ def read_config(
 @functools.cache
 def effective() -> frozenset[str]:
     """Return the keys that change numbers in some family."""
-    found = {*NEUTRAL, *SIZES.values(), *READ}
+    keys = {*NEUTRAL, *SIZES.values(), *READ}
     for family in families().values():
-        found |= {*family.defaults, *family.fixed, *family.spelled}
-    return frozenset(found - INERT)
+        keys |= {*family.defaults, *family.fixed, *family.spelled}
+    return frozenset(keys - INERT)
 
 
 def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: str) -> None:

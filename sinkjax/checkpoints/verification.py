@@ -72,21 +72,21 @@ def compare(live: Any, model: Model, exact: Callable[[], Model], attention_impl:
     narrow = any(_narrow(weight) for weight in live.parameters())
     narrow_here = model.source["dtype"] in ("bfloat16", "float16")
     fits = 4 * count(config) * (narrow + narrow_here) < host_memory()
-    blocks, found = _blocks(live, config.layers), None
+    blocks, theirs = _blocks(live, config.layers), None
     if fits and narrow:
         try:
             with _widened(live):
-                found = _theirs(live, blocks, ids)
+                theirs = _theirs(live, blocks, ids)
         except SinkjaxError:  # kernels that take 16 bits only, or no memory
             fits = False
-    if found is None:
-        found = _theirs(live, blocks, ids)
+    if theirs is None:
+        theirs = _theirs(live, blocks, ids)
     ours = exact() if fits and narrow_here else model
     out = forward(ours, ids[None], probe=Probe(extra=(STREAM,)), attention_impl=attention_impl)
     stream = [*np.asarray(out.record["stream"])[0]] if blocks else []
     places = [*(("embedding", *(f"block {layer}" for layer in range(config.layers))) if blocks else ()), "logits"]
     here = [*stream, np.asarray(out.logits)[0]]
-    differences = [_difference(one, np.asarray(other, np.float64)) for one, other in zip(found, here, strict=True)]
+    differences = [_difference(one, np.asarray(other, np.float64)) for one, other in zip(theirs, here, strict=True)]
     largest, relative = zip(*differences, strict=True)
     rounded = (narrow or narrow_here) and not fits
     tables = any(map(_narrow, live.buffers()))  # as .half() rounds the rotary frequencies
@@ -94,19 +94,21 @@ def compare(live: Any, model: Model, exact: Callable[[], Model], attention_impl:
     return Verification(tuple(places), largest, relative, dtype, CLOSE_16 if rounded or tables else CLOSE)
 
 
-def refuse_different(found: Verification, live: Any) -> None:
+def refuse_different(verification: Verification, live: Any) -> None:
     """Raise if a verification found a difference, naming the first place.
 
     Also raise if rotary settings differ, which eight tokens may not show.
     """
-    if found.first is None:
+    if verification.first is None:
         _refuse_stale_rotation(live)
         return
-    largest = found.largest[found.places.index(found.first)]
+    largest = verification.largest
+    block = largest[verification.places.index(verification.first)]
     raise SinkjaxError(
         f"this {type(live).__name__} computes something else in transformers than its config and weights do here: it differs"
-        f" first after {found.first}, by {largest:.2g}, and in the logits by {found.largest[-1]:.2g} (eight tokens,"
-        f" {found.dtype}); hooks, patched modules and adapters are not converted: remove or merge them, or pass verify=False"
+        f" first after {verification.first}, by {block:.2g}, and in the logits by {largest[-1]:.2g} (eight tokens,"
+        f" {verification.dtype}); hooks, patched modules and adapters are not converted: remove or merge them, or pass"
+        " verify=False"
     )
 
 
@@ -160,10 +162,10 @@ def _theirs(live: Any, blocks: Sequence[Any], ids: np.ndarray) -> list[np.ndarra
 
     Modules are set to evaluate. Our own hooks are first at the inputs and last at the outputs, so that the user's take effect.
     """
-    found: list[Any] = [None] * (len(blocks) + 1 if blocks else 0)
+    outputs: list[Any] = [None] * (len(blocks) + 1 if blocks else 0)
 
     def keep(depth: int, value: Any) -> None:
-        found[depth] = value[0] if isinstance(value, tuple) else value
+        outputs[depth] = value[0] if isinstance(value, tuple) else value
 
     def inputs(_: Any, given: Any, named: Any) -> None:
         keep(0, given[0] if given else named["hidden_states"])
@@ -181,17 +183,17 @@ def _theirs(live: Any, blocks: Sequence[Any], ids: np.ndarray) -> list[np.ndarra
             module.training = False
             after.callback(setattr, module, "training", True)
         try:
-            found.append(live(input_ids=tokens, use_cache=False).logits)
+            outputs.append(live(input_ids=tokens, use_cache=False).logits)
         except Exception as error:  # the model's own code
             stuck = f"this {type(live).__name__} does not run, so it cannot be compared ({_reason(error)})"
             raise SinkjaxError(f"{stuck}; pass verify=False to convert its weights") from None
-    return [None if value is None else value.detach().double().cpu().numpy()[0] for value in found]
+    return [None if value is None else value.detach().double().cpu().numpy()[0] for value in outputs]
 
 
 def _blocks(live: Any, layers: int) -> list[Any]:
     """Return the blocks of a model of transformers: its outermost list of as many modules, or nothing."""
     lists = (module for module in live.modules() if type(module).__name__ == "ModuleList")
-    return next(([*found] for found in lists if len(found) == layers), [])
+    return next(([*modules] for modules in lists if len(modules) == layers), [])
 
 
 def _difference(theirs: np.ndarray | None, ours: np.ndarray) -> tuple[float, float]:

@@ -112,11 +112,11 @@ class Batches:
         """Return the starts of a span's blocks that start with a document."""
         separator, card = self.tokens.card["corpus"]["separator"], self.tokens.card["tokenizer"]
         width = self.config.context + 1
-        found = start + np.flatnonzero(self.tokens.ids[start:stop] == card[separator])
+        separators = start + np.flatnonzero(self.tokens.ids[start:stop] == card[separator])
         after = separator == "eos" or self.config.bos == "first"  # a BOS between documents is the first token of a block
-        ends = np.append(found[1:], stop)
-        long = ends - found > min(SHORTEST, width - 1)
-        begins = found + after
+        ends = np.append(separators[1:], stop)
+        long = ends - separators > min(SHORTEST, width - 1)
+        begins = separators + after
         return begins[long & (begins + width <= stop)]
 
     def _choice(self) -> tuple[np.ndarray, np.ndarray]:
@@ -149,11 +149,11 @@ class Batches:
         """Return the indices of the blocks of batch k, repeated blocks first."""
         repeated = self.config.repeated_rows if self.split == "train" else 0
         rows = self.rows - repeated
-        found = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]
+        recurring = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]
         place = np.arange(k * rows, (k + 1) * rows)
         if len(self._domains) == 1:
             ((blocks, _),) = self._domains.values()
-            return np.concatenate([*found, self._in_order("order", blocks, place)])
+            return np.concatenate([*recurring, self._in_order("order", blocks, place)])
         chosen = np.empty(rows, np.int64)
         for cycle in np.unique(place // CYCLE):
             here = place // CYCLE == cycle
@@ -163,16 +163,16 @@ class Batches:
                 before = np.cumsum(domain == number) - 1 + cycle * share  # rows of this domain before each row of the cycle
                 mine = here & (domain[place % CYCLE] == number)
                 chosen[mine] = self._in_order(f"order of {name}", blocks, before[place[mine] % CYCLE])
-        return np.concatenate([*found, chosen])
+        return np.concatenate([*recurring, chosen])
 
     def _in_order(self, name: str, blocks: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Return the blocks at these places of an endless reading, int64 [place]: each once per epoch, reshuffled every epoch."""
-        found = np.empty(len(place), np.int64)
+        chosen = np.empty(len(place), np.int64)
         epoch = place // max(1, len(blocks))
         for number in np.unique(epoch):
             order = _order(self._seed, name, int(number), len(blocks))
-            found[epoch == number] = blocks[order[place[epoch == number] % len(blocks)]]
-        return found
+            chosen[epoch == number] = blocks[order[place[epoch == number] % len(blocks)]]
+        return chosen
 
 
 @lru_cache(maxsize=8)

@@ -162,11 +162,11 @@ def _few(wanted: str, split: Split, description: str, held: str, enough: int, ev
 
 def homes(documents: Sequence[Document], split: Split) -> dict[str, int]:
     """Map each passage of a split to the number of the first document that has it."""
-    found: dict[str, int] = {}
+    first: dict[str, int] = {}
     for number, document in enumerate(documents):
         for text in document.passages:
-            found.setdefault(text, number)
-    return {text: number for text, number in found.items() if split in (documents[number].split, "all")}
+            first.setdefault(text, number)
+    return {text: number for text, number in first.items() if split in (documents[number].split, "all")}
 
 
 def first_paragraph(source: str | Path, field: str = "text") -> str:
@@ -272,12 +272,12 @@ def with_genres(name: str = "packaged") -> list[tuple[str, str]]:
 def _packaged(name: str) -> list[Document]:
     """Read the file of every genre of a packaged text, sorted by name; in each, a line "%% name" precedes a document."""
     folder = resources.files("sinkjax").joinpath("data", "assets", name)
-    found = []
+    documents = []
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         _, *parts = re.split(r"^%% .*$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         genre = file.name.removesuffix(".txt")
-        found += [Document((text.strip("\n"),), SPLITS[k % 2], genre) for k, text in enumerate(parts)]
-    return found
+        documents += [Document((text.strip("\n"),), SPLITS[k % 2], genre) for k, text in enumerate(parts)]
+    return documents
 
 
 def _wikitext() -> list[str]:

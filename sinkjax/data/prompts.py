@@ -50,8 +50,8 @@ def encode(
         prompts = prompt_ids(model, texts, bos)
     else:
         tokenizer, prefix, size = _tokenizer(model), bos_ids(model, bos), model.config.vocab_size or 0
-        found = _unpadded(texts, attention_mask)
-        prompts = [_prompt(ids, tokenizer.decode(ids), prefix, size, f"texts[{index}]") for index, ids in enumerate(found)]
+        rows = _unpadded(texts, attention_mask)
+        prompts = [_prompt(ids, tokenizer.decode(ids), prefix, size, f"texts[{index}]") for index, ids in enumerate(rows)]
     tokens, lengths = _rows(prompts, length, model.config.context)
     if cut := [len(prompt) - end for prompt, end in zip(prompts, lengths, strict=True) if len(prompt) > end]:
         limit = "the model's context" if length is None else "length"

@@ -20,11 +20,11 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm, bias = sizes(fields, head_dim=None, activation=None), rms_norm(fields), fields.flag("attention_bias")
+    values, norm, bias = sizes(fields, head_dim=None, activation=None), rms_norm(fields), fields.flag("attention_bias")
     name = fields.choice("hidden_act", ("xielu", *ACTIVATIONS), "hidden_act")
     mlp = {"activation": XIELU() if name == "xielu" else ACTIVATIONS[name], "gated_mlp": False}
     fields.get("rope_scaling")  # transformers' class would scale by llama3
-    return found | rotary(fields) | norm | mlp | {"qk_norm": norm["norm"]} | biases(bias, bias, False)
+    return values | rotary(fields) | norm | mlp | {"qk_norm": norm["norm"]} | biases(bias, bias, False)
 
 
 BUFFERS = {

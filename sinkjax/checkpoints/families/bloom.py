@@ -21,10 +21,10 @@ TENSORS = {
 
 def read(fields: Fields) -> dict[str, Any]:
     """Read the config; ALiBi does not bound the context, so we use the pretraining context."""
-    found = sizes(fields, layers="n_layer", heads="n_head", kv_heads=None, head_dim=None, mlp_width=None, activation=None)
-    mlp = {"mlp_width": 4 * found["width"], "activation": "gelu_bloom", "gated_mlp": False}
+    values = sizes(fields, layers="n_layer", heads="n_head", kv_heads=None, head_dim=None, mlp_width=None, activation=None)
+    mlp = {"mlp_width": 4 * values["width"], "activation": "gelu_bloom", "gated_mlp": False}
     position = {"position": PowerAlibi(), "context": fields.integer("seq_length"), "embed_norm": True}
-    return found | mlp | position | layer_norm(fields, "layer_norm_epsilon") | biases(True, True, True)
+    return values | mlp | position | layer_norm(fields, "layer_norm_epsilon") | biases(True, True, True)
 
 
 DEFAULTS = {"seq_length": 2048, "tie_word_embeddings": True}

@@ -26,8 +26,8 @@ def block(fields: Fields) -> dict[str, Any]:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = block(fields)
-    return found | rotary(fields) | {"qk_norm": EachHead(found["norm"]) if fields.flag("use_qk_norm") else None}
+    values = block(fields)
+    return values | rotary(fields) | {"qk_norm": EachHead(values["norm"]) if fields.flag("use_qk_norm") else None}
 
 
 DEFAULTS = {"num_key_value_heads": as_many_as_heads, "attention_bias": False, "tie_word_embeddings": True}

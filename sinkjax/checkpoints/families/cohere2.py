@@ -11,9 +11,9 @@ from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = cohere.block(fields)
-    sized = local_windows(fields, found["layers"])
-    return found | sized | rotated_locally(rotary(fields), sized["windows"] or (None,) * found["layers"])
+    values = cohere.block(fields)
+    sized = local_windows(fields, values["layers"])
+    return values | sized | rotated_locally(rotary(fields), sized["windows"] or (None,) * values["layers"])
 
 
 DEFAULTS = cohere.DEFAULTS | {"sliding_window_pattern": 4}

@@ -11,12 +11,12 @@ from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm, size = sizes(fields), rms_norm(fields)["norm"], window(fields)
-    sized = windows(fields, size, local(fields, size), found["layers"])
+    values, norm, size = sizes(fields), rms_norm(fields)["norm"], window(fields)
+    sized = windows(fields, size, local(fields, size), values["layers"])
     position = rotary(fields)
     if size:
-        position = rotated_locally(position, sized["windows"] or (None,) * found["layers"])
-    return found | position | sized | {"norm": norm, "norm_place": "output", "qk_norm": norm}
+        position = rotated_locally(position, sized["windows"] or (None,) * values["layers"])
+    return values | position | sized | {"norm": norm, "norm_place": "output", "qk_norm": norm}
 
 
 def local(fields: Fields, size: int | None) -> Any:

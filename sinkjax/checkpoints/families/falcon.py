@@ -25,10 +25,10 @@ def tensors(config: Config) -> names.Table:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_hidden_size", activation="activation")
+    values = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_hidden_size", activation="activation")
     groups, bias = fields.flag("new_decoder_architecture"), fields.flag("bias")
     one, stated = fields.flag("multi_query"), fields.integer("num_kv_heads")
-    found["kv_heads"] = stated if groups else 1 if one else found["heads"]
+    values["kv_heads"] = stated if groups else 1 if one else values["heads"]
     if fields.flag("alibi"):
         factor = even_head_dim(fields) ** -0.5  # it is added before the scores are scaled
         position = {"position": PowerAlibi(factor=factor, rounded=True), "context": fields.integer("max_position_embeddings")}
@@ -36,7 +36,7 @@ def read(fields: Fields) -> dict[str, Any]:
     else:
         position = rotary(fields)
     norm = layer_norm(fields, "layer_norm_epsilon") | biases(bias, bias, bias)
-    return found | position | {"norm_place": layout(fields, groups), "gated_mlp": False} | norm
+    return values | position | {"norm_place": layout(fields, groups), "gated_mlp": False} | norm
 
 
 def layout(fields: Fields, groups: bool) -> str:

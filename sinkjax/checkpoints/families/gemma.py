@@ -14,14 +14,14 @@ from sinkjax.model.norms import OffsetRMSNorm
 
 def common(fields: Fields, key: str) -> dict[str, Any]:
     """Read fields that all Gemmas share. key: the activation's key; in Gemma 1's, "gelu" means the tanh approximation."""
-    found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
+    values, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     name = fields.choice(key, ACTIVATIONS, key)
     return {
-        **found,
+        **values,
         **biases(bias, bias, False),
         "activation": "gelu_tanh" if (key, name) == ("hidden_act", "gelu") else ACTIVATIONS[name],
         "norm": OffsetRMSNorm(fields.number("rms_norm_eps")),
-        "multipliers": Multipliers(embedding=found["width"] ** 0.5),
+        "multipliers": Multipliers(embedding=values["width"] ** 0.5),
     }
 
 

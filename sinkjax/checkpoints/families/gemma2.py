@@ -20,15 +20,15 @@ TENSORS = {
 
 def sandwich(fields: Fields) -> dict[str, Any]:
     """Read the fields that Gemma 2 and 3 share."""
-    found, scalar = common(fields, "hidden_activation"), fields.number("query_pre_attn_scalar")
+    values, scalar = common(fields, "hidden_activation"), fields.number("query_pre_attn_scalar")
     caps = (fields.optional_number(f"{which}_logit_softcapping") for which in ("attn", "final"))
-    scale = None if scalar == found["head_dim"] else scalar**-0.5
-    return found | {"norm_place": "sandwich", "caps": Caps(*caps), "score_scale": scale}
+    scale = None if scalar == values["head_dim"] else scalar**-0.5
+    return values | {"norm_place": "sandwich", "caps": Caps(*caps), "score_scale": scale}
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = sandwich(fields)
-    return found | rotary(fields) | windows(fields, window(fields), lambda layer: layer % 2 == 0, found["layers"])
+    values = sandwich(fields)
+    return values | rotary(fields) | windows(fields, window(fields), lambda layer: layer % 2 == 0, values["layers"])
 
 
 FIXED = {"use_bidirectional_attention": False, "hidden_act": "gelu_pytorch_tanh"}

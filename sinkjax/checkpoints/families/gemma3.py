@@ -17,10 +17,10 @@ TENSORS = gemma2.TENSORS | names.modules("model.layers.{}.self_attn", q_norm="q_
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = gemma2.sandwich(fields)
-    sized = local_windows(fields, found["layers"])
-    seen = sized["windows"] or (None,) * found["layers"]
-    return found | sized | positions(fields, seen) | {"qk_norm": found["norm"]}
+    values = gemma2.sandwich(fields)
+    sized = local_windows(fields, values["layers"])
+    seen = sized["windows"] or (None,) * values["layers"]
+    return values | sized | positions(fields, seen) | {"qk_norm": values["norm"]}
 
 
 def positions(fields: Fields, seen: tuple[int | None, ...], local: str = "rope_local_base_freq") -> dict[str, Any]:

@@ -16,8 +16,8 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm = sizes(fields), rms_norm(fields)
-    return found | rotary(fields, found["head_dim"], partial=0.5) | norm | biases(fields.flag("attention_bias"), False, False)
+    values, norm = sizes(fields), rms_norm(fields)
+    return values | rotary(fields, values["head_dim"], partial=0.5) | norm | biases(fields.flag("attention_bias"), False, False)
 
 
 FAMILY = Family("glm", read, TENSORS, defaults={"tie_word_embeddings": False})

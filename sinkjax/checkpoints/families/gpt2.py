@@ -22,19 +22,19 @@ KEYS = {"layers": "n_layer", "width": "n_embd", "heads": "n_head", "mlp_width": 
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = sizes(fields, kv_heads=None, head_dim=None, **KEYS)
+    values = sizes(fields, kv_heads=None, head_dim=None, **KEYS)
     position = {"position": Learned(), "context": fields.integer("n_positions")}
     norm = layer_norm(fields, "layer_norm_epsilon")
-    return found | position | norm | biases(True, True, True) | {"gated_mlp": False, "score_scale": scale(fields, found)}
+    return values | position | norm | biases(True, True, True) | {"gated_mlp": False, "score_scale": scale(fields, values)}
 
 
-def scale(fields: Fields, found: dict[str, Any]) -> float | tuple[float, ...] | None:
+def scale(fields: Fields, values: dict[str, Any]) -> float | tuple[float, ...] | None:
     """Return the factor on the scores: the usual one or none, possibly divided by the layer's number."""
     by_head = fields.flag("scale_attn_weights")
     if not fields.flag("scale_attn_by_inverse_layer_idx"):
         return None if by_head else 1.0
-    whole = found["head_dim"] ** -0.5 if by_head else 1.0
-    return tuple(whole / layer for layer in range(1, found["layers"] + 1))
+    whole = values["head_dim"] ** -0.5 if by_head else 1.0
+    return tuple(whole / layer for layer in range(1, values["layers"] + 1))
 
 
 DEFAULTS = {

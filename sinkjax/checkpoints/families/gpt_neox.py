@@ -20,11 +20,11 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = sizes(fields, kv_heads=None, head_dim=None)
+    values = sizes(fields, kv_heads=None, head_dim=None)
     bias = fields.flag("attention_bias")
     layout = {"norm_place": "parallel" if fields.flag("use_parallel_residual") else "pre", "gated_mlp": False}
-    position = rotary(fields, found["head_dim"], partial=0.25)
-    return found | position | layer_norm(fields, "layer_norm_eps") | biases(bias, bias, True) | layout
+    position = rotary(fields, values["head_dim"], partial=0.25)
+    return values | position | layer_norm(fields, "layer_norm_eps") | biases(bias, bias, True) | layout
 
 
 FAMILY = Family(

@@ -24,16 +24,16 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
+    values, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     fields.fixed("hidden_act", "silu")
     size = window(fields)
     fields.get("rope_scaling")  # transformers' class would scale by YaRN
     return {
-        **found,
+        **values,
         **rotary(fields),
         **rms_norm(fields),
         **biases(bias, bias, True),
-        **windows(fields, size, lambda layer: layer % 2 == 0, found["layers"]),
+        **windows(fields, size, lambda layer: layer % 2 == 0, values["layers"]),
         "activation": ClampedSwiGLU(fields.number("swiglu_alpha", low=0), fields.number("swiglu_limit")),
         "experts": Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"), bias=True),
         "normaliser": SinkLogit(),

@@ -16,9 +16,9 @@ UNUSED = ("rope_type", "beta_fast", "beta_slow", "factor", "mscale", "mscale_all
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm, bias = sizes(fields), rms_norm(fields), fields.flag("attention_bias")
+    values, norm, bias = sizes(fields), rms_norm(fields), fields.flag("attention_bias")
     late = {"qk_norm": AfterRotation(norm["norm"])}
-    return found | position(fields, found["head_dim"]) | norm | late | biases(bias, bias, False)
+    return values | position(fields, values["head_dim"]) | norm | late | biases(bias, bias, False)
 
 
 def position(fields: Fields, head_dim: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from sinkjax.checkpoints.fields import Fields
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, size = sizes(fields), window(fields)
-    return found | rotary(fields) | rms_norm(fields) | windows(fields, size, lambda layer: True, found["layers"])
+    values, size = sizes(fields), window(fields)
+    return values | rotary(fields) | rms_norm(fields) | windows(fields, size, lambda layer: True, values["layers"])
 
 
 FAMILY = Family("ministral", read, names.LLAMA, defaults={"head_dim": even_head_dim, "tie_word_embeddings": False})

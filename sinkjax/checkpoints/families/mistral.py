@@ -12,9 +12,9 @@ from sinkjax.checkpoints.gguf_family import Gguf
 
 def read(fields: Fields) -> dict[str, Any]:
     """Read the config; `layer_types` (Ministral 8B's file) is without effect where a window holds the whole context."""
-    size, found, position = window(fields), sizes(fields), rotary(fields)
+    size, values, position = window(fields), sizes(fields), rotary(fields)
     fields.read |= {"layer_types"} if size and size >= position["context"] else set()
-    return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
+    return values | position | rms_norm(fields) | {"windows": size and (size,) * values["layers"]}
 
 
 SEPARATOR = Separator("<s>", note="its tokenizer puts it in front")

@@ -18,9 +18,9 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, size = sizes(fields), optional_window(fields)
+    values, size = sizes(fields), optional_window(fields)
     experts = Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"))
-    return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"], "experts": experts}
+    return values | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * values["layers"], "experts": experts}
 
 
 SEPARATOR = Separator("<s>", note="its tokenizer puts it in front")

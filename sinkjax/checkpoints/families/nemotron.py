@@ -13,9 +13,9 @@ from sinkjax.model.norms import OffsetLayerNorm
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, attention = sizes(fields), fields.flag("attention_bias")
+    values, bias = sizes(fields), fields.flag("attention_bias")
     layout = {"gated_mlp": False, "norm": OffsetLayerNorm(fields.number("norm_eps"))}
-    return found | layout | rotary(fields, found["head_dim"], partial=0.5) | biases(attention, attention, fields.flag("mlp_bias"))
+    return values | layout | rotary(fields, values["head_dim"], partial=0.5) | biases(bias, bias, fields.flag("mlp_bias"))
 
 
 FAMILY = Family(

@@ -10,9 +10,9 @@ from sinkjax.checkpoints.fields import Fields
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = olmo2.block(fields)
-    sized = windows(fields, window(fields), lambda layer: (layer + 1) % 4 != 0, found["layers"])
-    return found | sized | gemma3.positions(fields, sized["windows"] or (None,) * found["layers"], local="rope_theta")
+    values = olmo2.block(fields)
+    sized = windows(fields, window(fields), lambda layer: (layer + 1) % 4 != 0, values["layers"])
+    return values | sized | gemma3.positions(fields, sized["windows"] or (None,) * values["layers"], local="rope_theta")
 
 
 FAMILY = Family("olmo3", read, olmo2.TENSORS, defaults=COMMON)

@@ -24,13 +24,13 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_dim", activation="activation_function")
+    values = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_dim", activation="activation_function")
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     inner = fields.integer("word_embed_proj_dim")
     place = "pre" if fields.flag("do_layer_norm_before") else "post"
     norm = {"norm": LayerNorm(EPSILON, affine, affine), "norm_place": place, "gated_mlp": False}
     position = {"position": Learned(offset=2), "context": fields.integer("max_position_embeddings")}
-    return found | norm | position | {"embed_width": None if inner == found["width"] else inner} | biases(bias, bias, bias)
+    return values | norm | position | {"embed_width": None if inner == values["width"] else inner} | biases(bias, bias, bias)
 
 
 DEFAULTS = {

@@ -18,10 +18,10 @@ TENSORS = {
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
+    values, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
     layout = {"norm_place": "parallel-shared", "gated_mlp": False, "unembed_bias": True}
     qk_norm = {"qk_norm": norm["norm"] if fields.flag("qk_layernorm") else None}
-    return found | rotary(fields, found["head_dim"], partial=0.5) | norm | layout | qk_norm | biases(True, True, True)
+    return values | rotary(fields, values["head_dim"], partial=0.5) | norm | layout | qk_norm | biases(True, True, True)
 
 
 DEFAULTS = {"num_key_value_heads": as_many_as_heads, "qk_layernorm": False, "rope_theta": 10000.0, "tie_word_embeddings": False}

@@ -17,9 +17,9 @@ TENSORS = (
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, size = sizes(fields, head_dim=None), optional_window(fields)
-    position = rotary(fields, found["head_dim"], kinds=("default", "longrope", "su"))
-    return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
+    values, size = sizes(fields, head_dim=None), optional_window(fields)
+    position = rotary(fields, values["head_dim"], kinds=("default", "longrope", "su"))
+    return values | position | rms_norm(fields) | {"windows": size and (size,) * values["layers"]}
 
 
 def window_of_mini(file: GgufFile) -> int | None:

@@ -32,9 +32,9 @@ def attention(fields: Fields) -> dict[str, Any]:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, parts = sizes(fields), attention(fields)
+    values, parts = sizes(fields), attention(fields)
     parts |= {"qk_norm": parts["qk_norm"] if stated_flag(fields, "use_qk_norm", True) else None, "gate": gate(fields)}
-    return found | rotary(fields) | parts | late_windows(fields, found["layers"])
+    return values | rotary(fields) | parts | late_windows(fields, values["layers"])
 
 
 def gate(fields: Fields) -> Gate | None:

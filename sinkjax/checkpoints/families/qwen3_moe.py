@@ -20,11 +20,11 @@ TENSORS = {
 
 def read(fields: Fields) -> dict[str, Any]:
     """Read the config; intermediate_size applies only to layers without experts, and this family has none."""
-    found = sizes(fields, mlp_width="moe_intermediate_size")
+    values = sizes(fields, mlp_width="moe_intermediate_size")
     size = optional_window(fields) if fields.flag("use_sliding_window") else None
     fields.read |= {"sliding_window", "max_window_layers", "intermediate_size", "layer_types"}
-    windows = {"windows": size and (size,) * found["layers"]}
-    return found | rotary(fields) | qwen3.attention(fields) | windows | {"experts": experts(fields)}
+    windows = {"windows": size and (size,) * values["layers"]}
+    return values | rotary(fields) | qwen3.attention(fields) | windows | {"experts": experts(fields)}
 
 
 def experts(fields: Fields) -> Experts:

@@ -14,11 +14,11 @@ TENSORS = names.LLAMA | names.modules("model.layers.{}.self_attn", q_norm="q_lay
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
+    values, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
     each = EachHead(LayerNorm(norm["norm"].eps, bias=False)) if fields.flag("qk_layernorm") else None
     layout = {"norm_place": "parallel-shared" if fields.flag("use_parallel_residual") else "pre", "qk_norm": each}
-    position = rotary(fields, found["head_dim"], partial=0.25)
-    return found | position | norm | layout | biases(fields.flag("use_qkv_bias"), False, False)
+    position = rotary(fields, values["head_dim"], partial=0.25)
+    return values | position | norm | layout | biases(fields.flag("use_qkv_bias"), False, False)
 
 
 DEFAULTS = {"qk_layernorm": False, "use_parallel_residual": False, "use_qkv_bias": False, "rope_theta": 10000.0}

@@ -13,9 +13,9 @@ TENSORS = names.LLAMA | names.modules("model.layers.{}.mlp", up="c_fc", down="c_
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    found, bias, size = sizes(fields, head_dim=None), fields.flag("use_bias"), optional_window(fields)
-    norm = layer_norm(fields, "norm_epsilon") | {"gated_mlp": False, "windows": size and (size,) * found["layers"]}
-    return found | rotary(fields) | norm | biases(bias, bias, bias)
+    values, bias, size = sizes(fields, head_dim=None), fields.flag("use_bias"), optional_window(fields)
+    norm = layer_norm(fields, "norm_epsilon") | {"gated_mlp": False, "windows": size and (size,) * values["layers"]}
+    return values | rotary(fields) | norm | biases(bias, bias, bias)
 
 
 def window_of_release(file: GgufFile) -> dict[str, str]:
