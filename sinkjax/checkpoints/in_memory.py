@@ -226,12 +226,12 @@ def as_tensor(value: Any, what: str) -> Tensor:
     """Wrap an array in memory as a stored tensor; `what` names it in errors. PyTorch arrays share their memory if JAX can.
 
     Integers and booleans may be buffers; `stream.check_names` refuses them as weights."""
-    torch = is_torch(value)
-    array: Any = dense(what, value) if torch else value if isinstance(value, jax.Array) else np.asarray(value)
+    of_torch = is_torch(value)
+    array: Any = dense(what, value) if of_torch else value if isinstance(value, jax.Array) else np.asarray(value)
     kind = str(array.dtype).removeprefix("torch.")
     other = kind not in (*params.DTYPES, *INTEGERS)
     refuse(other, f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
-    if torch:
+    if of_torch:
         array = array if array.device.type == "cuda" and jax.default_backend() == "gpu" else array.cpu()
         shared = kind != "bool" and jax.dtypes.canonicalize_dtype(kind) == kind
         array = jax.dlpack.from_dlpack(array.contiguous()) if shared else array.cpu().numpy()
