@@ -137,23 +137,22 @@ def show_plan(options: CardOptions) -> None:
     from sinkjax.cards.plan import lines
     from sinkjax.checkpoints.load import open_checkpoint
 
-    prompts, length = size(options)
     checkpoint = open_checkpoint(options.model, ignore_keys=options.ignore_keys, weights=False)
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
-    length = min(length, config.context)
     bos = tokenizer is None or tokenizer.bos is not None
-    found = lines(config, prompts, length, bos, options.dtype)
+    prompts, length = size(config, options)
     base, whole = times(config, options, bos)
-    rows = [*found, ("processor time", f"about {base}, or {whole} with --cost, at the rate measured here")]
+    rows = [
+        *lines(config, prompts, length, bos, options.dtype),
+        ("processor time", f"about {base}, or {whole} with --cost, at the rate measured here"),
+    ]
     show(f"Plan of the sink card of {options.model}", ("", ""), rows, "no weights were read; the time leaves out compilation")
 
 
-def size(options: CardOptions) -> tuple[int, int]:
+def size(config: Config, options: CardOptions) -> tuple[int, int]:
     """Return the number and length of prompts, at most."""
-    return (
-        PROMPTS if options.prompts is None else options.prompts,
-        LENGTH if options.length is None else options.length,
-    )
+    prompts = PROMPTS if options.prompts is None else options.prompts
+    return prompts, min(LENGTH if options.length is None else options.length, config.context)
 
 
 def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
@@ -161,8 +160,7 @@ def times(config: Config, options: CardOptions, bos: bool) -> tuple[str, str]:
     from sinkjax.cards.plan import flops
     from sinkjax.study.plan import block_rate
 
-    prompts, length = size(options)
-    length = min(length, config.context)
+    prompts, length = size(config, options)
     rate = block_rate(config, length, sinkjax.Probe(attention_received=True), options.dtype)
     base, whole = (duration(flops(config, prompts, length, bos, more) / rate) for more in (False, True))
     return base, whole

@@ -16,24 +16,18 @@ from huggingface_hub import constants
 from sinkjax.cli.options import read
 from sinkjax.data import corpora
 from sinkjax.report.terminal import in_words, show
-from sinkjax.runtime import extras
 from sinkjax.runtime.backend import CACHE_VARIABLE, host_memory
+from sinkjax.runtime.extras import EXTRAS, missing
 from sinkjax.runtime.resources import cache_folder
 from sinkjax.version import __version__
 
-COMPUTING = ("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib")
-MODELS = ("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors")
-PACKAGES = (*COMPUTING, *MODELS)
-PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed if installed
-VARIABLES = (
-    "JAX_PLATFORMS",
-    "JAX_ENABLE_X64",
-    "XLA_FLAGS",
-    "CUDA_VISIBLE_DEVICES",
-    "HF_HUB_OFFLINE",
-    "HF_HOME",
-    "XDG_CACHE_HOME",
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib"),
+    *("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors"),
 )
+PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed if installed
+JAX_VARIABLES = ("JAX_PLATFORMS", "JAX_ENABLE_X64", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES")
+VARIABLES = (*JAX_VARIABLES, "HF_HUB_OFFLINE", "HF_HOME", "XDG_CACHE_HOME")
 
 
 @dataclass(frozen=True)
@@ -49,13 +43,16 @@ def doctor(arguments: Sequence[str]) -> None:
 
 def facts() -> Iterator[tuple[str, str]]:
     """Collect the facts by name; anything that is broken is reported on its own line."""
+    import jax
+
     yield "installed in", str(Path(__file__).parents[1])
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     yield "system", platform.platform()
     yield "packages", ", ".join(_versions())
-    yield "extras", ", ".join(_extras())
+    yield "extras", ", ".join(name + " lacks " * bool(missing(name)) + ", ".join(missing(name)) for name in EXTRAS)
     yield "devices", _devices()
-    yield "precision", _precision()
+    wide = "on" if jax.dtypes.canonicalize_dtype("float64") == "float64" else "off"
+    yield "precision", f"float32, matrix products at 'highest' unless stated otherwise; float64 is {wide}"
     yield "memory", f"{in_words(host_memory())} available of {in_words(host_memory('MemTotal'))}"
     for name, folder in _folders().items():
         yield name, f"{folder}, {in_words(_free(folder))} free"
@@ -72,12 +69,6 @@ def _versions() -> Iterator[str]:
                 yield f"{name} is missing"
 
 
-def _extras() -> Iterator[str]:
-    for name in extras.EXTRAS:
-        lacking = extras.missing(name)
-        yield f"{name} lacks {', '.join(lacking)}" if lacking else name
-
-
 def _devices() -> str:
     import jax
 
@@ -85,13 +76,6 @@ def _devices() -> str:
         return f"{jax.default_backend()}, {jax.device_count()} x {jax.devices()[0].device_kind}"
     except RuntimeError as error:  # a plugin that does not match its jaxlib, or a missing platform
         return f"none: {str(error).splitlines()[0]}"
-
-
-def _precision() -> str:
-    import jax
-
-    wide = "on" if jax.dtypes.canonicalize_dtype("float64") == "float64" else "off"
-    return f"float32, matrix products at 'highest' unless stated otherwise; float64 is {wide}"
 
 
 def _folders() -> dict[str, Path]:

@@ -19,7 +19,6 @@ from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import read_text, user_path, write
 from sinkjax.config_files.tables import csv_text
 from sinkjax.data.reading import Division, documents_of, files_of, one_text
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention, Dtype
 from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -89,25 +88,24 @@ COLUMNS = ("setting", "loss (nats)", "perplexity", "tokens", "minus the first ro
 def evaluate(arguments: Sequence[str]) -> None:
     """print the loss of a model in use: quantised, with an evicting cache, edited; a row a setting"""
     options = read(EvaluateOptions, arguments, "evaluate")
-    if options.sinks is not None and not options.window:
-        raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
-    given = [name for name in ("window", "h2o", "key_norm", "snapkv") if getattr(options, name)]
-    two = " and ".join(f"--{name}" for name in given[:2]).replace("_", "-")
-    refuse(len(given) > 1, f"{two} are two cache policies; choose one")
-    if not (options.weights or options.activations or options.kv):
-        named = {"scale": options.scale != ("tensor",), "rotate": options.rotate, "keep": bool(options.keep)}
-        idle = " and ".join(f"--{name}" for name, asked in named.items() if asked)
-        refuse(bool(idle), f"{idle} changes rounding, which needs --weights, --activations or --kv")
+    refuse(
+        options.sinks is not None and not options.window, "--sinks needs --window, the number of last tokens whose keys are kept"
+    )
+    given = [f"--{name.replace('_', '-')}" for name in ("window", "h2o", "key_norm", "snapkv") if getattr(options, name)]
+    refuse(len(given) > 1, f"{' and '.join(given[:2])} are two cache policies; choose one")
+    named = {"scale": options.scale != ("tensor",), "rotate": options.rotate, "keep": bool(options.keep)}
+    idle = " and ".join(f"--{name}" for name, asked in named.items() if asked)
+    rounded = bool(options.weights or options.activations or options.kv)
+    refuse(bool(idle) and not rounded, f"{idle} changes rounding, which needs --weights, --activations or --kv")
     refuse("sinks" in options.keep and len(options.keep) > 1, "--keep takes positions or sinks, not both")
-    for name in ("h2o", "key_norm", "snapkv"):
-        least = min(getattr(options, name), default=2)
-        refuse(least < 2, f"--{name.replace('_', '-')} must be at least 2, not {least}")
+    least = min((*options.h2o, *options.key_norm, *options.snapkv), default=2)
+    refuse(least < 2, f"{''.join(given)} must be at least 2, not {least}")
     path = user_path(options.text)
     refuse(not path.exists(), f"there is no file or folder {options.text}")
     if options.documents == "auto":
         text: str | list[str] = one_text(path, options.field)
     else:
-        text = [one for file in files_of(path).values() for one in documents_of(file, options.field, options.documents)]
+        text = [part for file in files_of(path).values() for part in documents_of(file, options.field, options.documents)]
     refuse(not text, f"{path} holds no text")
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()
@@ -117,12 +115,12 @@ def evaluate(arguments: Sequence[str]) -> None:
 
     model, bos = sinkjax.load(options.model, dtype=options.dtype), int(options.bos) if options.bos.isdigit() else options.bos
     edits = read_edits(listed) if options.edits else ()
-    same: dict[str, Any] = {"bos": bos, "length": options.length}
-    plain = sinkjax.evaluate(model, text, attention_impl=options.attention_impl, **same)
+    same: dict[str, Any] = {"bos": bos, "length": options.length, "attention_impl": options.attention_impl}
+    plain = sinkjax.evaluate(model, text, **same)
     rows = [("as it is", *_numbers(plain), "")]
     for setting, label in _settings(options):
-        found = sinkjax.evaluate(model, text, edits=edits, attention_impl=options.attention_impl, **setting, **same)
-        rows.append((label, *_numbers(found), _difference(found, plain)))
+        result = sinkjax.evaluate(model, text, edits=edits, **setting, **same)
+        rows.append((label, *_numbers(result), _difference(result, plain)))
     before = " ".join(map(repr, model.tokenizer.tokens(bos_ids(model, bos)))) if model.tokenizer else ""
     show(f"{options.model} on {options.text.name}", COLUMNS, rows, f"BOS: {before or 'none'}; {options.dtype}")
     if options.out is not None:
@@ -146,20 +144,20 @@ def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:
             yield {**given, "scale": scale, "rotate": options.rotate, "keep": keep, "cache": cache}, ", ".join(label)
 
 
-def _numbers(found: Evaluation) -> tuple[str, str, str]:
-    return f"{found.loss:.4f}", f"{found.perplexity:.4g}", f"{found.tokens:,}"
+def _numbers(result: Evaluation) -> tuple[str, str, str]:
+    return f"{result.loss:.4f}", f"{result.perplexity:.4g}", f"{result.tokens:,}"
 
 
-def _difference(found: Evaluation, plain: Evaluation) -> str:
+def _difference(result: Evaluation, plain: Evaluation) -> str:
     """Return the difference of two losses with its interval over texts, or over the pieces of one text; paired."""
-    parts = []
-    for one in (found, plain):
-        of = one.text if one.text.max() else np.arange(len(one.text))
-        parts += [np.bincount(of, np.nansum(one.nll, axis=1)), np.bincount(of, (~np.isnan(one.nll)).sum(axis=1))]
-    shown = f"{found.loss - plain.loss:+.4f}"
-    if len({len(part) for part in parts}) > 1:  # a cache policy reads the text as one piece
+    sums = []
+    for each in (result, plain):
+        text = each.text if each.text.max() else np.arange(len(each.text))
+        sums += [np.bincount(text, np.nansum(each.nll, axis=1)), np.bincount(text, (~np.isnan(each.nll)).sum(axis=1))]
+    shown = f"{result.loss - plain.loss:+.4f}"
+    if len({len(part) for part in sums}) > 1:  # a cache policy reads the text as one piece
         return shown
-    samples = np.stack(parts, axis=1)
+    samples = np.stack(sums, axis=1)
     samples = samples[(samples[:, 1::2] > 0).all(axis=1)]
     if len(samples) < 2:
         return shown

@@ -21,16 +21,11 @@ RESUMABLE = ("run", "sweep", "train")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 for an error, 130 or 143 for a signal, 1 if the output is closed.
 
-    arguments: None for the process's own; the process then ends with this command, and a signal after it changes nothing.
+    arguments: None for the process's own.
     """
-    if arguments is None:
-        return interruption.finish(_run(sys.argv[1:], process=True))
-    return _run(arguments, process=False)
-
-
-def _run(arguments: Sequence[str], process: bool) -> int:
+    process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     try:
-        with interruption.handled(last=process):
+        with interruption.handled():
             from sinkjax.cli.verbs import carry_out
 
             carry_out(arguments)
@@ -48,16 +43,11 @@ def _run(arguments: Sequence[str], process: bool) -> int:
         number = stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT
         return _fail(f"interrupted{why}{resume}", 128 + number, process)
     except Exception as error:
-        if not (own := _of_own_program(error)):
+        programs = sys.modules.get("sinkjax.config_files.programs")
+        if programs is None or not (where := programs.place_of(error)):
             raise
-        return _fail(own, 2, process)
+        return _fail(where, 2, process)  # an error in a program of the user's
     return 0
-
-
-def _of_own_program(error: Exception) -> str:
-    """What went wrong in a program of the user's, with the line; "" for an error of sinkjax."""
-    programs = sys.modules.get("sinkjax.config_files.programs")
-    return programs.place_of(error) if programs else ""
 
 
 def _fail(message: str, code: int, alone: bool = False) -> int:

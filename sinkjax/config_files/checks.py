@@ -38,10 +38,10 @@ def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
     """Raise if a field is not a number between its bound and `most`; None passes."""
     for name, bound in bounds.items():
         value, limit = getattr(config, name), min(MOST.get(name, most), most)
-        if value is not None and not bound <= value < math.inf:
-            raise SinkjaxError(f"{name} must be at least {bound}{', and finite' * (value == math.inf)}, not {value}")
-        if value is not None and value > limit:
-            raise SinkjaxError(f"{name} must be at most {limit}, not {value}")
+        if value is not None:
+            finite = ", and finite" * (value == math.inf)
+            refuse(not bound <= value < math.inf, f"{name} must be at least {bound}{finite}, not {value}")
+            refuse(value > limit, f"{name} must be at most {limit}, not {value}")
 
 
 def last_seed(config: Any) -> None:
@@ -54,8 +54,8 @@ def above(config: Any, **bounds: float) -> None:
     """Raise if a field is not a number above its bound; None passes."""
     for name, bound in bounds.items():
         value = getattr(config, name)
-        if value is not None and not bound < value < math.inf:
-            raise SinkjaxError(f"{name} must be above {bound}{', and finite' * (value == math.inf)}, not {value}")
+        finite = ", and finite" * (value == math.inf)
+        refuse(value is not None and not bound < value < math.inf, f"{name} must be above {bound}{finite}, not {value}")
 
 
 def only_for(config: Any, name: str, here: bool, what: str) -> None:
@@ -65,8 +65,8 @@ def only_for(config: Any, name: str, here: bool, what: str) -> None:
 
 def below(config: Any, name: str, limit: str) -> None:
     """Raise unless the field `name` is below the field `limit`."""
-    if getattr(config, name) >= getattr(config, limit):
-        raise SinkjaxError(f"{name} must be below {limit} ({getattr(config, limit)}), not {getattr(config, name)}")
+    value, most = getattr(config, name), getattr(config, limit)
+    refuse(value >= most, f"{name} must be below {limit} ({most}), not {value}")
 
 
 def share(config: Any, name: str) -> None:
@@ -77,8 +77,8 @@ def share(config: Any, name: str) -> None:
 def each_once(config: Any, name: str) -> None:
     """Raise unless a field is a non-empty list without repeats."""
     listed = getattr(config, name)
-    if not listed or len(set(listed)) < len(listed):
-        raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
+    repeated = len(set(listed)) < max(1, len(listed))
+    refuse(repeated, f"{name} must name at least one, and each of them once, not {list(listed)}")
 
 
 def check_keys(given: Iterable[str], allowed: Sequence[str], where: str) -> None:

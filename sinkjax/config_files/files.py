@@ -40,13 +40,7 @@ def write(path: Place, content: str | bytes, durable: bool = False, scratch: Pla
     durable: whether the content reaches the disk before the rename, so that a power failure leaves no empty file. scratch: the
     folder of the temporary name, by default the file's own. Errors: no permission, no space.
     """
-    raw = content.encode() if isinstance(content, str) else content
-    if is_remote(path):
-        with reached(path):
-            path.write_bytes(raw)
-        return
-    with _scratch(path, raw, durable, scratch) as begun:
-        begun.replace(path)
+    _write(path, content, durable, scratch, new=False)
 
 
 def write_new(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> bool:
@@ -54,20 +48,38 @@ def write_new(path: Place, content: str | bytes, durable: bool = False, scratch:
 
     Errors: as for `write`.
     """
+    return _write(path, content, durable, scratch, new=True)
+
+
+def _write(path: Place, content: str | bytes, durable: bool, scratch: Place | None, new: bool) -> bool:
+    """Write a file, or (with `new`) only if it does not exist; return whether it was written. Arguments: as for `write`."""
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
         with reached(path):
-            return create(path, raw)
-    with _scratch(path, raw, durable, scratch) as begun:
-        try:
-            os.link(begun, path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
+            if new:
+                return create(path, raw)
+            path.write_bytes(raw)
+            return True
+    try:
+        for parent in {path.parent, scratch or path.parent}:
+            parent.mkdir(parents=True, exist_ok=True)
+        with temporary.named_after(path, scratch) as begun:
+            begun.write_bytes(raw)
+            if durable:
+                _sync(begun)
+            if new:
+                try:
+                    os.link(begun, path)
+                    return True
+                except FileExistsError:
+                    return False
+                except OSError as error:
+                    if error.errno not in NO_LINKS:
+                        raise
             begun.replace(path)
         return True
+    except OSError as error:
+        raise cannot_write(path, error, len(raw)) from error
 
 
 def write_aside(path: Path, content: bytes) -> None:
@@ -90,24 +102,6 @@ def move(aside: Path, path: Path) -> None:
             aside.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-@contextmanager
-def _scratch(path: Path, content: bytes, durable: bool, folder: Path | None) -> Iterator[Path]:
-    """Make a temporary file, next to `path` or in `folder`; it is removed at the end if it still exists.
-
-    Errors: as for `write`, also during the rename.
-    """
-    try:
-        for parent in {path.parent, folder or path.parent}:
-            parent.mkdir(parents=True, exist_ok=True)
-        with temporary.named_after(path, folder) as begun:
-            begun.write_bytes(content)
-            if durable:
-                _sync(begun)
-            yield begun
-    except OSError as error:
-        raise cannot_write(path, error, len(content)) from error
 
 
 @contextmanager
@@ -252,13 +246,13 @@ def regular(path: Place, most: int | None = None) -> None:
     """Raise unless a path is a file of at most `most` bytes: a pipe may block a reader, and a device may never end."""
     try:
         with reached(path):
-            found = path.stat()
+            state = path.stat()
     except OSError as error:
         raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
-    if not stat.S_ISREG(found.st_mode):
-        raise SinkjaxError(f"cannot read {path}: it is a {'folder' if stat.S_ISDIR(found.st_mode) else 'pipe or a device'}")
-    if most is not None and found.st_size > most:
-        raise SinkjaxError(f"{path} has {found.st_size:,} bytes, more than the {most:,} that such a file may have")
+    kind = "folder" if stat.S_ISDIR(state.st_mode) else "pipe or a device"
+    refuse(not stat.S_ISREG(state.st_mode), f"cannot read {path}: it is a {kind}")
+    large = most is not None and state.st_size > most
+    refuse(large, f"{path} has {state.st_size:,} bytes, more than the {most or 0:,} that such a file may have")
 
 
 def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:

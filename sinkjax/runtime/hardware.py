@@ -99,10 +99,8 @@ class Hardware:
     @property
     def capability(self) -> tuple[int, int] | None:
         """Compute capability of its GPUs; None unless they are NVIDIA's."""
-        if self.platform in PLATFORMS:
-            return PLATFORMS[self.platform].capability
-        if self.kind != "gpu":
-            return None
+        if self.platform in PLATFORMS or self.kind != "gpu":
+            return PLATFORMS[self.platform].capability if self.platform in PLATFORMS else None
         major, _, minor = str(getattr(jax.local_devices()[0], "compute_capability", "")).partition(".")
         return (int(major), int(minor or 0)) if major.isdecimal() else None
 

@@ -9,14 +9,14 @@ library keep Python's behaviour.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
@@ -40,24 +40,19 @@ class Interrupted(KeyboardInterrupt):
 class _State:
     """State of signal handling.
 
-    number: the signal received, if any. holders: number of loops that defer it. code: the exit code of a process whose command
-    has ended.
+    number: the signal received, if any. holders: number of loops that defer it.
     """
 
     number: int | None = None
     holders: int = 0
-    code: int | None = None
 
 
 _state = _State()
 
 
 @contextmanager
-def handled(last: bool = False) -> Iterator[None]:
-    """Make the first SIGINT or SIGTERM raise `Interrupted`, unless the process was started to ignore it.
-
-    last: whether the process ends after this; then a later signal raises nothing (see `finish`).
-    """
+def handled() -> Iterator[None]:
+    """Make the first SIGINT or SIGTERM raise `Interrupted`, unless the process was started to ignore it."""
     if threading.current_thread() is not threading.main_thread():  # Python handles signals only in the main thread
         yield
         return
@@ -85,7 +80,7 @@ def handled(last: bool = False) -> Iterator[None]:
             sys.unraisablehook = hook
             signal.set_wakeup_fd(wakeup)
             for number, handler in before.items():
-                signal.signal(number, _end if last and number in heed else handler)
+                signal.signal(number, handler)
             write.close()
             _state.number, _state.holders = None, holders
 
@@ -118,27 +113,6 @@ def receive(number: int) -> None:
     _state.number = _state.number or number
 
 
-def finish(code: int) -> int:
-    """Make a later signal end this process at once with the code of its command, which has printed everything; return it."""
-    with suppress(OSError, ValueError):
-        print(end="", flush=True)
-    _state.code = code
-    atexit.register(_ignore)
-    return code
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """End a process whose command has ended: it may wait for its threads."""
-    if _state.code is not None:
-        os._exit(_state.code)
-
-
-def _ignore() -> None:
-    """Ignore signals while Python itself ends: it would restore the default actions, with other exit codes."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
 def _receive(number: int, frame: FrameType | None) -> None:
     _state.number = _state.number or number
     _raise(number, frame)
@@ -147,16 +121,10 @@ def _receive(number: int, frame: FrameType | None) -> None:
 def _raise(number: int, frame: FrameType | None) -> None:
     if _state.holders:
         return
-    if any(outer.f_code in NATIVE for outer in _stack(frame)):
+    if any(outer.f_code in NATIVE for outer, _ in traceback.walk_stack(frame)):
         signal.setitimer(signal.ITIMER_REAL, RETRY)
     else:
         check()
-
-
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _raise_again(lost: Any) -> None:

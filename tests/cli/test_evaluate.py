@@ -69,23 +69,3 @@ def test_it_reads_records_and_a_byte_order_mark_as_the_text_that_they_are(files:
     assert f"{want.loss:.4f}" in capsys.readouterr().out
     assert cli.main(["evaluate", str(files / "model"), str(files / "records.jsonl")]) == 2
     assert re.search("'text'.*'body'; --field", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("", "MODEL, TEXT"),
-        ("m t --sinks 4", "--sinks needs --window"),
-        ("m t --h2o 4 --window 9", "--window and --h2o"),
-        ("m t --key-norm 4 --snapkv 9", "--key-norm and --snapkv"),
-        ("m t --keep 0 sinks --kv 8", "--keep takes positions or sinks"),
-        ("m t --kv fp4", "fp4"),
-        ("m t --kv 8 --scale tokens", "--scale"),
-        ("m t --scale token", "--scale"),
-        ("m t --keep 0 --rotate", "--rotate and --keep"),
-        *((f"m t {option} 0", f"{option} must be at least 2, not 0") for option in ("--h2o", "--key-norm", "--snapkv")),
-    ],
-)
-def test_mistakes_are_one_sentence(capsys, words: str, sentence: str) -> None:
-    assert cli.main(["evaluate", *words.split()]) == 2
-    assert sentence in capsys.readouterr().err

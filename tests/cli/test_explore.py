@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax.cli import main as cli
-
 
 @pytest.mark.long
 @pytest.mark.usefixtures("as_in_a_terminal")
@@ -32,20 +30,3 @@ def test_it_serves_its_page_until_a_signal_ends_it(sent, code, tmp_path: Path):
     assert errors.splitlines()[-1] == "sinkjax: interrupted"
     assert "Traceback" not in errors
     assert not (tmp_path / "kept").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("no-such-model",), "no-such-model"),
-        (("mini-softmax", "--prompt", " "), "the prompt is empty"),
-        (("mini-softmax", "--prompt", "one\ntwo"), "must be one line"),
-        (("mini-softmax", "--port", "70000"), "port 70000 cannot be used"),
-        (("mini-softmax", "--prompts", "1"), "did you mean '--prompt'?"),
-    ],
-)
-def test_a_mistake_is_one_sentence(arguments, says, capsys):
-    assert cli.main(["explore", *arguments]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("sinkjax: ")
-    assert says in last

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError
+from sinkjax import Probe
 from sinkjax.cli.picture import picture
 
 TEXT = "They sent for Ness at half past two."
@@ -28,14 +27,3 @@ def test_it_draws_what_the_forward_measures(tmp_path: Path, capsys) -> None:
     assert f"layer {to_first.mean(axis=1).argmax()}, mean over heads" in words
     assert f"{np.asarray(record['resid_max']).max():.2g}" in words
     assert {"ent", "ast", "head", "layer"} <= {*words}
-
-
-def test_other_files_and_texts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SinkjaxError, match="kind of figure"):
-        picture(["mini-softmax", TEXT, "--out", str(tmp_path / "a.pdf")])
-    with pytest.raises(SinkjaxError, match="one token"):
-        picture(["mini-softmax", ".", "--bos", "none", "--out", str(tmp_path / "a.svg")])
-    with pytest.raises(SinkjaxError, match="--length must be at least 2"):
-        picture(["mini-softmax", TEXT, "--length", "1", "--out", str(tmp_path / "a.svg")])
-    with pytest.raises(SinkjaxError, match=r'"pallas" does not support .*"sinkjax"'):
-        picture(["mini-softmax", TEXT, "--attention-impl", "pallas", "--out", str(tmp_path / "a.svg")])

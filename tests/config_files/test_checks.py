@@ -20,9 +20,3 @@ def test_the_bounds_themselves_are_allowed():
     for fields in ({"prompts": MOST["prompts"] + 1}, {"seed": LARGEST + 1}):
         with pytest.raises(SinkjaxError, match="must be at most"):
             Mask(**fields)
-
-
-@pytest.mark.parametrize("steps", [2.5, True, "3", None, float("nan")])
-def test_a_number_of_steps_is_a_whole_number(steps):
-    with pytest.raises(SinkjaxError, match="steps must be an integer"):
-        TriggerTraining(steps=steps)

@@ -15,13 +15,6 @@ from sinkjax.config_files.files import claim_folder, write, write_new
 from sinkjax.errors import SinkjaxError
 
 
-def test_text_and_bytes_arrive_and_nothing_else_stays(tmp_path: Path):
-    write(tmp_path / "deep" / "a.txt", "ä")
-    write(tmp_path / "deep" / "a.txt", b"\x00")
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
-    assert (tmp_path / "deep" / "a.txt").read_bytes() == b"\x00"
-
-
 def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "a.txt", "old")
 
@@ -33,12 +26,6 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_scrap(tmp_path: Pat
     with pytest.raises(SinkjaxError, match=r"a\.txt: No space .*3 bytes"):
         write(tmp_path / "a.txt", "new")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SinkjaxError, match="cannot write"):
-        write(tmp_path / "file" / "a.txt", "x")
 
 
 def test_several_may_write_one_file(tmp_path: Path):
@@ -79,12 +66,6 @@ def test_several_may_begin_in_one_folder_if_they_want_the_same(tmp_path: Path):
         said = list(pool.map(begin, [(number, "one") for number in range(100) for _ in range(4)]))
         assert {*said} == {"one"}
     assert re.search(rf"{tmp_path / '0'} .*another study \(it differs\); .*--out", begin((0, "two")))
-
-
-def test_what_a_kill_left_of_a_config_does_not_keep_others_out(tmp_path: Path):
-    (tmp_path / ".config.yaml.0123abcd.new").write_text("half")
-    claim_folder(tmp_path, "one", lambda there: [], "study")
-    assert (tmp_path / "config.yaml").read_text() == "one"
 
 
 def test_what_killed_processes_left_is_removed_and_what_live_ones_hold_is_not(tmp_path: Path):

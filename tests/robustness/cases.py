@@ -1,7 +1,6 @@
 """Wrong input by command line and from Python, and the sentence that each must give: `cli_cases.txt` and `api_cases.txt`.
 
-`python -m tests.robustness.cases` tries all of them, and counts those refused in their sentence. A case that kills or hangs its
-process is wrong, and another process goes on behind it.
+`test_cases.py` tries all of them in one process; `apart` in processes of their own, so that a case may kill or hang its process.
 
 In the arguments of a command stand $model, $text, $files, $folders and $models (`broken.py`), $dir, an empty folder that is the
 working directory, and $small, which makes kiya/mask small. An expression is evaluated with the names of `names`.
@@ -9,7 +8,6 @@ working directory, and $small, which makes kiya/mask small. An expression is eva
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -27,11 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.errors import SinkjaxError
-from tests.robustness import broken
 
 KINDS = ("cli", "api")
 PATIENCE = 60.0  # seconds of processor time: a quadratic parser or a run that began, not a slow machine
-SILENCE = 180.0  # seconds without a word after which a process hangs
 PROGRESS = ("platform", "loading", "text:", "training a tokenizer", "sweep:", "controls:")
 
 
@@ -156,59 +152,34 @@ def expression(case: Case, known: dict[str, Any]) -> Outcome:
     return Outcome(kind, said, time.process_time() - begun)
 
 
-def attempts(kind: str, home: Path, first: int = 0) -> Iterator[tuple[int, Outcome]]:
-    """The outcomes of a kind's cases, from number `first` on."""
-    known = names(home) if kind == "api" else {}
-    for number, case in enumerate(cases(kind)[first:], first):
-        yield number, expression(case, known) if kind == "api" else command(case, home)
-
-
 def apart(kind: str, home: Path) -> Iterator[tuple[int, Outcome]]:
-    """The same, in processes of their own."""
+    """Yield the number and the outcome of each case, computed in a process of its own, which another one follows if it dies."""
     first, last = 0, len(cases(kind))
     while first < last:
-        line = [sys.executable, "-m", "tests.robustness.cases", "--kind", kind, "--home", str(home), "--first", str(first)]
+        line = [sys.executable, "-m", "tests.robustness.cases", kind, str(home), str(first)]
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
-            watch = threading.Timer(SILENCE, process.kill)
+            watch = threading.Timer(PATIENCE * last, process.kill)
             watch.start()
             for said in process.stdout:
-                watch.cancel()
-                watch = threading.Timer(SILENCE, process.kill)
-                watch.start()
                 number, outcome = json.loads(said)
                 yield number, Outcome(**outcome)
                 first = number + 1
             watch.cancel()
         if first < last:
-            yield first, Outcome("killed or hanging", f"exit code {process.returncode}", SILENCE)
+            yield first, Outcome("killed or hanging", f"exit code {process.returncode}", PATIENCE)
             first += 1
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(prog="python -m tests.robustness.cases", description=(__doc__ or "").split("\n")[0])
-    options.add_argument("--kind", choices=KINDS, help="only this kind")
-    options.add_argument("--home", type=Path, help="the folder that broken.write made, for a process that another one started")
-    options.add_argument("--first", type=int, default=0, help="number of its first case")
-    given = options.parse_args()
-    if given.home is not None:
-        for number, outcome in attempts(given.kind, given.home, given.first):
-            print(json.dumps([number, asdict(outcome)]), flush=True)
-        return 0
-    failed = False
-    for kind in KINDS if given.kind is None else (given.kind,):
-        with tempfile.TemporaryDirectory() as folder:
-            home = broken.write(Path(folder))
-            every = cases(kind)
-            wrong = {number: why for number, outcome in apart(kind, home) if (why := outcome.wrong(every[number]))}
-        print(f"{kind}: {len(every)} cases, {len(every) - len(wrong)} refused in their sentence, {len(wrong)} wrong")
-        for number, why in wrong.items():
-            print(f"  {every[number].given} => {why}")
-        failed |= bool(wrong)
-    return int(failed)
+def main(kind: str, home: Path, first: int) -> None:
+    """Print the number and the outcome of each case of a kind."""
+    known = names(home) if kind == "api" else {}
+    for number, case in enumerate(cases(kind)[first:], first):
+        outcome = expression(case, known) if kind == "api" else command(case, home)
+        print(json.dumps([number, asdict(outcome)]), flush=True)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    sys.exit(main())
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

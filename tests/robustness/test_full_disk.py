@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,14 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.config_files.files import ends_all, reserve
-from sinkjax.errors import SinkjaxError
-from sinkjax.tasks import load_runs, train
-from sinkjax.train import checkpoint
-from sinkjax.train.log import Log
+from sinkjax.tasks import load_runs
 from tests.robustness.disk import Disk
 from tests.study.tiny import write_both
-from tests.train import linear
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """
@@ -123,42 +115,6 @@ def trained(files: Path) -> Path:
     return files / "trained"
 
 
-def test_room_is_asked_of_the_file_system(tmp_path):
-    reserve(tmp_path, 1 << 20, tmp_path / "x")
-    with pytest.raises(SinkjaxError, match=r"^cannot write .*/x: .* 1,152,921,504,606,846,976 bytes"):
-        reserve(tmp_path, 1 << 60, tmp_path / "x")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_log_that_cannot_be_written(tmp_path):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with contextlib.closing(Log(tmp_path, 0)) as log:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5, before[1]))
-        try:
-            with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large .* 31 bytes"):
-                log.write([{"a": 12}])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    with contextlib.closing(Log(tmp_path, log.size)) as again:  # what was half written is taken away
-        again.write([{"a": 12}])
-    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
-    assert json.loads(line).pop("a") == 12
-
-
-def test_a_checkpoint_without_room_ends_a_training_and_the_same_call_resumes_it(tmp_path, monkeypatch):
-    linear.register()
-    config = linear.Linear(steps=60, eval_every=20, batch=8, stop_below=0.0)
-    whole = train(config, tmp_path / "whole", progress=False)
-    monkeypatch.setattr(checkpoint, "EACH", 1 << 50)
-    with pytest.raises(SinkjaxError, match=r"^cannot write .*/checkpoints/60: .* bytes wanted\)$") as caught:
-        train(config, tmp_path / "out", progress=False)
-    assert ends_all(caught.value)  # by which a suite knows that the other studies have no room either
-    monkeypatch.undo()
-    again = train(config, tmp_path / "out", progress=False)
-    assert (tmp_path / "out" / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
-    np.testing.assert_array_equal(again.params["w"], whole.params["w"])
-
-
 # Of the bytes that a whole training takes: room for nothing, for the log, for part of the state, for its metadata, for the state
 # but not for all of the model.
 SHARES = [
@@ -180,15 +136,6 @@ def test_a_training_on_a_full_disk(share, files, trained, disk):
     small.grow()
     assert command(files, "train", out)[0] == 0
     assert_same_training(out, trained)
-
-
-@pytest.mark.battery
-@pytest.mark.parametrize("limit", [100, 10_000, 300_000, 420_000, 1_000_000])
-def test_a_training_that_may_write_no_large_file(limit, files, trained, tmp_path):
-    sentence = one_sentence(command(files, "train", tmp_path / "out", limit), tmp_path)
-    assert "bytes wanted)" in sentence
-    assert command(files, "train", tmp_path / "out")[0] == 0
-    assert_same_training(tmp_path / "out", trained)
 
 
 @pytest.mark.battery

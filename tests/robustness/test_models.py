@@ -8,18 +8,14 @@ import sys
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.checkpoints import native
-from sinkjax.checkpoints.native import FILES
 from sinkjax.config_files import temporary
 from sinkjax.config_files.checksums import SUMS
 from sinkjax.errors import SinkjaxError
-from sinkjax.model import params
-from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.checkpoints.test_native import assert_same, drawn
 
 
@@ -38,16 +34,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 WRITERS = pytest.mark.parametrize("write", [sinkjax.save, sinkjax.export])
-
-
-@WRITERS
-def test_a_new_model_takes_the_place_of_the_old_one_and_nothing_else_stays(write, model, other, tmp_path):
-    folder = tmp_path / "deep" / "model"
-    assert_same(sinkjax.load(write(model, folder)), model)
-    assert_same(sinkjax.load(write(other, folder)), other)
-    assert [path.name for path in folder.parent.iterdir()] == ["model"]
-    assert {path.name for path in folder.iterdir()} <= {*FILES}
-    assert folder.stat().st_mode & 0o777 == (tmp_path / "deep").stat().st_mode & 0o777  # others may read it as before
 
 
 @WRITERS
@@ -126,68 +112,6 @@ def test_a_bit_that_flips_in_what_was_written_is_named(write, name, tmp_path):
     sinkjax.load(folder)
 
 
-@WRITERS
-def test_what_is_no_model_is_left_alone(write, model, tmp_path):
-    notes, mixed, llama = tmp_path / "notes", tmp_path / "mixed", tmp_path / "llama"
-    notes.mkdir()
-    for name in ("README.md", "model.safetensors", "tokenizer.json", "plan.txt"):
-        (notes / name).write_text("mine")
-    write(model, mixed)
-    (mixed / "notes.txt").write_text("mine")
-    write_folder(llama, LLAMA, random_weights(LLAMA))
-    (llama / "generation_config.json").write_text("{}")
-    (tmp_path / "file").write_text("mine")
-    before = contents(tmp_path)
-    for folder, sentence in (
-        (notes, r"is not the folder of a model \(README.md, model.safetensors, plan.txt and 1 more\), so it is left alone"),
-        (mixed, r"does not hold a model alone \(notes.txt\), so it is left alone"),
-        (
-            llama,
-            "holds a model of type 'llama', which is left alone|does not hold a model alone .generation_config.json.*left alone",
-        ),
-        (tmp_path / "file", "file is a file; choose a folder for the model"),
-    ):
-        with pytest.raises(SinkjaxError, match=sentence):
-            write(model, folder)
-    assert contents(tmp_path) == before
-
-
-@WRITERS
-def test_an_empty_folder_is_taken(write, model, tmp_path):
-    (tmp_path / "model").mkdir()
-    assert_same(sinkjax.load(write(model, tmp_path / "model")), model)
-
-
-@WRITERS
-@pytest.mark.parametrize("name", [".", "../here", "absolute"])
-def test_the_working_directory_is_no_folder_for_a_model(write, name, model, tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(SinkjaxError, match="not the working directory"):
-        write(model, tmp_path / "here" if name == "absolute" else name)
-    assert contents(tmp_path) == {}
-
-
-@WRITERS
-def test_a_symbolic_link_is_not_followed(write, model, other, tmp_path):
-    target = write(model, tmp_path / "model")
-    (tmp_path / "link").symlink_to(target)
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "mine.md").write_text("mine")
-    (target / "README.md").unlink()
-    (target / "README.md").symlink_to(tmp_path / "mine.md")
-    before = contents(tmp_path)
-    for folder, sentence in (
-        (tmp_path / "link", "link is a symbolic link"),
-        (tmp_path / "dangling", "dangling is a symbolic link"),
-        (target, r"does not hold a model alone \(README.md\)"),
-    ):
-        with pytest.raises(SinkjaxError, match=sentence):
-            write(other, folder)
-    assert contents(tmp_path) == before
-    assert not (tmp_path / "nowhere").exists()
-
-
 def broken(model, *leaves, value=np.nan):
     """A model with one number of some leaves of its layers replaced."""
     layers = {
@@ -207,39 +131,3 @@ def test_a_sweep_refuses_parameters_that_are_not_finite_by_name(value, model, tm
     with pytest.raises(SinkjaxError, match=r"^layers\.k holds NaN"):
         sinkjax.sweep(broken(model, "k", value=value), tokens, EDITS)
     assert not (tmp_path / "x.zarr").exists()
-
-
-def test_a_sweep_of_a_broken_model_can_be_asked_for(model):
-    tokens = np.arange(12).reshape(2, 6)
-    found = sinkjax.sweep(broken(model, "up"), tokens, EDITS, probe=sinkjax.Probe(nll=True), check=False)
-    assert np.isinf(found.nll[..., :-1]).all()
-
-
-def test_every_place_of_a_leaf_is_checked(model):
-    leaf = model.params["layers"]["down"]
-    for place in np.random.default_rng(0).integers(0, leaf.size, 50):
-        params.check_finite({"down": leaf})
-        with pytest.raises(SinkjaxError, match=r"^down holds"):
-            params.check_finite({"down": leaf.at[np.unravel_index(place, leaf.shape)].set(np.nan)})
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_every_dtype_is_checked(dtype, model):
-    cast = dataclasses.replace(model, params=jax.tree.map(lambda leaf: leaf.astype(dtype), model.params))
-    tokens = np.arange(12).reshape(2, 6)
-    sinkjax.sweep(cast, tokens, EDITS)
-    largest = broken(cast, "k", value=jnp.finfo(dtype).max)
-    sinkjax.sweep(largest, tokens, EDITS[:1], probe=sinkjax.Probe(resid_max=True))
-    with pytest.raises(SinkjaxError, match=r"layers\.k holds NaN or infinity"):
-        sinkjax.sweep(broken(cast, "k"), tokens, EDITS)
-
-
-@WRITERS
-def test_weights_that_are_not_finite_are_refused_unless_they_are_asked_for(write, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(native.np, "isfinite", np.ones_like)  # only so that they can be written
-    folder = write(broken(model, "down"), tmp_path / "model")
-    monkeypatch.undo()
-    with pytest.raises(SinkjaxError, match=r"down.* of .*model holds NaN .*float32; check=False"):
-        sinkjax.load(folder)
-    loaded = sinkjax.load(folder, check=False)
-    assert np.isnan(loaded.params["layers"]["down"]).sum() == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import re
@@ -25,7 +23,6 @@ from sinkjax.study.folder import open_store
 from sinkjax.sweeps.header import HEADER, sealed
 from sinkjax.sweeps.schedule import Chunk
 from sinkjax.sweeps.store import Store
-from sinkjax.train.loop import LOCK, alone
 from tests.sweeps.cases import LAYERS, LENGTHS, model_of, prompts
 
 PROBE = Probe(attention_received=True, resid_argmax=True, nll=True)
@@ -130,17 +127,6 @@ def test_a_chunk_is_named_and_only_its_edit_is_computed_again(sweep, store, caps
     assert files(store) == before
 
 
-@pytest.mark.parametrize("damage", NOT_SWAPPED)
-def test_a_chunk_of_several_edits_is_computed_again(sweep, tmp_path, damage):
-    store = tmp_path / "x.zarr"
-    sweep(store, chunk_bytes=4 * 3 * 6 * 12 * 4 * 3)  # of attention_received: prompts, layers, heads, keys, bytes, and edits
-    before = files(store)
-    assert {path.name[0] for path in (store / "nll").glob("[0-9]*")} == {"0", "1"}
-    DAMAGES[damage][0](store / "nll" / "0.0.0")
-    sweep(store)
-    assert files(store) == before
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_object_of_a_call_is_computed_again(sweep, finished, tmp_path, capsys, monkeypatch, damage):
     store = tmp_path / "x.zarr"
@@ -191,34 +177,6 @@ def test_a_header_is_not_needed_once_the_arrays_are_there(sweep, finished, store
     assert_refused(words, lambda: open_store(store), lambda: sweep(store))
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["a pipe", "a folder"])
-@pytest.mark.parametrize("file", ["nll/2.0.0", ".zattrs", "nll/.zarray"])
-def test_what_is_no_file_is_damage(sweep, store, make, file):
-    (store / file).unlink()
-    make(store / file)
-    assert_refused(f"{file} has changed", lambda: open_store(store))
-
-
-@pytest.mark.parametrize("damage", ["cut", "empty"])
-def test_a_damaged_record_of_a_machine_is_named(sweep, store, damage):
-    (store / ".hardware").mkdir()
-    (store / ".hardware" / "0.json").write_text('{"devices": "8 x another"}')
-    DAMAGES[damage][0](store / ".hardware" / "0.json")
-    assert open_store(store).attrs["hardware"][1] == {"devices": "devices whose record is damaged"}
-    sweep(store)
-
-
-@pytest.mark.parametrize("header", [True, False])
-def test_a_store_of_another_version_is_refused_by_name(sweep, store, header):
-    for file in (store / ".zmetadata", store / HEADER):
-        found = json.loads(file.read_bytes().splitlines()[0])
-        del found["sums"]  # which 0.2 kept elsewhere
-        file.write_bytes(sealed(json.dumps(found).encode()) if file.name == HEADER else json.dumps(found).encode())
-    if not header:
-        (store / HEADER).unlink()
-    assert_refused("was made by another version of sinkjax", lambda: open_store(store), lambda: sweep(store))
-
-
 # ---- calculations
 
 
@@ -244,26 +202,7 @@ def test_a_damaged_calculation_is_named_and_replaced(squares, capsys, file, dama
     assert holds(squares, IDENTITY)
 
 
-def test_a_sound_calculation_is_not_replaced(squares):
-    before = files(squares)
-    write_whole(xarray.Dataset({"square": ("n", np.zeros(3))}), squares, IDENTITY, {"text": "none"})
-    assert files(squares) == before
-    other = IDENTITY | {"calculation": "cubes"}
-    assert_refused("contains another sweep", lambda: write_whole(xarray.Dataset(), squares, other, {}))
-
-
 # ---- a file system without locks
-
-
-@pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP], ids=errno.errorcode.get)
-def test_without_locks_two_trainings_do_not_block_each_other(tmp_path, monkeypatch, error):
-    def flock(file: int, what: int) -> None:
-        raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    (tmp_path / LOCK).write_text("1\nelsewhere\n")  # as a process of another host left it
-    with alone(tmp_path), alone(tmp_path):
-        pass
 
 
 # ---- what is not a file, or has no end
@@ -364,12 +303,6 @@ def test_metadata_choose_no_code_and_no_file(store, sweep, change, words):
     assert not (store.parent / "victim").exists()
 
 
-def test_other_metadata_beside_a_stores_own_are_not_read(finished, store):
-    (store / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"evil": 1}}))
-    assert "evil" not in open_store(store).attrs
-    assert open_store(store).identical(open_store(finished))
-
-
 def each_array(**entries):
     return lambda meta, found: [entry.update(entries) for name, entry in meta.items() if name.endswith("/.zarray")]
 
@@ -457,10 +390,3 @@ def test_a_chunk_that_decodes_to_another_size_is_damaged(store):
     file.write_bytes(changed := bytes(CRC32C().encode(bytes(content))))
     poison(store, lambda meta, found: found["sums"].update({f"nll/{CHUNKS['nll']}": changed[-4:].hex()}))
     assert_refused(f"nll/{CHUNKS['nll']} has changed", lambda: open_store(store))
-
-
-def test_deep_metadata_are_a_sentence(store):
-    for file in (".sweep", ".zmetadata"):
-        content = b'{"metadata": ' + b"[" * 100_000
-        (store / file).write_bytes(sealed(content) if file == ".sweep" else content)
-    assert_refused("is damaged", lambda: open_store(store))

@@ -127,15 +127,6 @@ def test_what_needs_an_extra_says_so_in_one_sentence(act, module, extra, monkeyp
         act()
 
 
-def test_a_module_inside_of_a_package_that_is_not_there_is_missing_too(monkeypatch):
-    monkeypatch.setitem(sys.modules, "orbax", None)
-    monkeypatch.delitem(sys.modules, "orbax.checkpoint", raising=False)
-    assert extras.missing("train") == ["orbax.checkpoint"]
-    with pytest.raises(SinkjaxError, match=needs("train")):
-        extras.require("this", "train", "orbax.checkpoint")
-    extras.require("this", "train", "optax")
-
-
 def test_a_checkout_that_is_not_installed_can_train(tmp_path):
     code = f"""
 import importlib.metadata as metadata

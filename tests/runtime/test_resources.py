@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from sinkjax.errors import SinkjaxError
 from sinkjax.runtime.resources import config_path, configs
-
-
-def test_the_main_job_is_shipped():
-    assert "kiya/mask" in configs()
 
 
 def test_every_config_is_a_readable_file_under_its_own_name():
@@ -17,8 +10,3 @@ def test_every_config_is_a_readable_file_under_its_own_name():
         assert config_path(name) == file
         assert file.name == f"{name.rpartition('/')[2]}.yaml"
         assert file.read_text(encoding="utf-8").strip()
-
-
-def test_a_wrong_name_is_refused_with_the_nearest():
-    with pytest.raises(SinkjaxError, match=r"'kiya/masc' .*'kiya/mask'.*; .*kiya/mask"):
-        config_path("kiya/masc")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.runtime.settings import fixed_settings
 from sinkjax.train.step import key
 
 TEXT = "They sent for Ness at half past two to bring the doctor over."
@@ -75,15 +74,3 @@ def test_strict_settings_change_nothing(name):
     for setting in STRICT:
         with setting:
             jax.tree.map(np.testing.assert_array_equal, jax.device_get(CALLS[name](model, batch)), want)
-
-
-def test_a_callers_settings_are_back_after_an_error():
-    @fixed_settings
-    def failing():
-        assert not jax.config.jax_debug_nans
-        raise ValueError("inside")
-
-    with jax.debug_nans(True):
-        with pytest.raises(ValueError, match="inside"):
-            failing()
-        assert jax.config.jax_debug_nans

@@ -262,18 +262,3 @@ def test_the_command_sweeps_a_model_on_the_devices_of_joined_processes(tmp_path,
     for process in third:
         assert "--mesh works for sinkjax sweep" in process.communicate(timeout=120)[1]
         assert process.returncode == 2
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_what_a_wide_sweep_leaves_when_it_is_killed_one_process_finishes(tmp_path, alone, saved, victim):
-    stops = [0, 0]
-    stops[victim] = 5
-    processes = wide(saved, tmp_path / "x.zarr", stops, (1, 4))
-    processes[victim].wait(timeout=300)
-    processes[1 - victim].kill()  # JAX would end it, in two minutes
-    processes[1 - victim].communicate(timeout=60)
-    [process] = wide(saved, tmp_path / "x.zarr", [0], (2, 2))
-    said, complaint = process.communicate(timeout=300)
-    assert process.returncode == 0, complaint
-    assert 0 < int(said.split("computed ")[1].split()[0]) < alone[1]
-    assert_near(numbers(tmp_path / "x.zarr"), numbers(alone[0]))

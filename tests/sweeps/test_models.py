@@ -6,13 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.checkpoints.load import load
-from sinkjax.checkpoints.series import in_folder, of_revisions, series_path
+from sinkjax.checkpoints.series import in_folder, series_path
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.sweeps import models
@@ -96,33 +95,3 @@ def test_another_architecture_is_refused_with_the_fields_that_differ(folder, tin
     sinkjax.save(sinkjax.Model(other, params.init(other, seed=0), None, {"name": "drawn"}), tmp_path / "small")
     with pytest.raises(SinkjaxError, match=r"small .*architecture .*step-000090 \(layers was 3, now 1\)"):
         ask([series_path(folder, 0, 90), tmp_path / "small"], tiny_config)
-
-
-def test_the_members_of_a_series():
-    found = of_revisions("EleutherAI/pythia-70m", ["step1000", "step2000", "main"])
-    assert [(member.label, member.source, member.revision, member.step) for member in found] == [
-        ("step1000", "EleutherAI/pythia-70m", "step1000", 1000),
-        ("step2000", "EleutherAI/pythia-70m", "step2000", 2000),
-        ("main", "EleutherAI/pythia-70m", "main", None),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "revisions", "sentence"),
-    [
-        ("nowhere", (), "nowhere is not a folder"),
-        ([], (), "at least one checkpoint"),
-        (["mini-softmax", "mini-softmax"], (), "'mini-softmax' twice"),
-        ("a/b", ("main", "main"), "'main' twice"),
-        (["a/b", "c/d"], ("main",), "revisions .*one hub id, not .*2 models"),
-    ],
-)
-def test_what_is_no_series_is_refused(given, revisions, sentence, tiny_config):
-    with pytest.raises(SinkjaxError, match=sentence):
-        ask(given, tiny_config, revisions=revisions)
-
-
-def test_a_model_folder_is_no_folder_of_checkpoints(folder, tiny_config):
-    with pytest.raises(SinkjaxError, match="not a folder of checkpoints"):
-        ask(series_path(folder, 0, 90), tiny_config)
-    assert jax.tree.leaves(load(series_path(folder, 0, 90)).params)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
 import xarray
 
 import sinkjax
-from sinkjax.config_files.places import listed, place, remove
+from sinkjax.config_files.places import place
 from sinkjax.errors import SinkjaxError
 from tests.sweeps.cases import LENGTHS, model_of, prompts
 
@@ -131,39 +130,6 @@ def test_what_a_killed_process_had_begun_is_computed_at_once(bucket, saved):
     assert_same(f"{bucket}/killed.zarr", alone)
 
 
-def test_a_library_that_writes_over_what_is_there_does_no_harm(bucket, asked, monkeypatch):
-    expected = sinkjax.sweep(**asked, progress=False)
-
-    def write(file, content):  # as s3fs before 2025.2
-        file.write_bytes(content)
-        return True
-
-    monkeypatch.setattr("sinkjax.config_files.files.create", write)
-    for _ in range(2):
-        found = sinkjax.sweep(**asked, out=f"{bucket}/over.zarr", progress=False)
-        np.testing.assert_array_equal(found.attention_received, expected.attention_received)
-
-
-def test_two_processes_may_remove_the_same(bucket):
-    folder, raised = place(f"{bucket}/removed"), []
-
-    def remove_it():
-        try:
-            remove(folder)
-        except Exception as error:
-            raised.append(error)
-
-    for _ in range(10):
-        (folder / "a").write_bytes(b"1")
-        threads = [threading.Thread(target=remove_it) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not raised
-    assert not folder.exists()
-
-
 def test_no_answer_is_no_damage(bucket, asked, monkeypatch):
     sinkjax.sweep(**asked, out=f"{bucket}/silent.zarr", progress=False)
     root = place(f"{bucket}/silent.zarr")
@@ -179,12 +145,6 @@ def test_no_answer_is_no_damage(bucket, asked, monkeypatch):
         sinkjax.sweep(**asked, out=f"{bucket}/silent.zarr", progress=False)
 
 
-def test_a_folder_that_a_console_made_is_empty(bucket):
-    root = place(f"{bucket}/marked")
-    root.fs.pipe_file(f"{root.path}/", b"")
-    assert listed(root) == []
-
-
 def test_a_bit_that_flips_is_computed_again(bucket, asked, capsys):
     there = sinkjax.sweep(**asked, out=f"{bucket}/rot.zarr", progress=False).load()
     root = place(f"{bucket}/rot.zarr")
@@ -195,32 +155,3 @@ def test_a_bit_that_flips_is_computed_again(bucket, asked, capsys):
     again = sinkjax.sweep(**asked, out=f"{bucket}/rot.zarr", progress=False).load()
     assert "computing only that again" in capsys.readouterr().err
     np.testing.assert_array_equal(again.attention_received, there.attention_received)
-
-
-def test_the_store_of_something_else_is_named(bucket, asked):
-    (place(f"{bucket}/other.zarr") / "a").write_bytes(b"1")
-    with pytest.raises(SinkjaxError, match=r"s3://results/other\.zarr .*not the store"):
-        sinkjax.sweep(**asked, out=f"{bucket}/other.zarr", progress=False)
-    sinkjax.sweep(**asked, out=f"{bucket}/same.zarr", progress=False)
-    with pytest.raises(SinkjaxError, match="contains another sweep"):
-        sinkjax.sweep(**{**asked, "edits": edits()[1:]}, out=f"{bucket}/same.zarr", progress=False)
-
-
-def test_a_url_of_this_machine_is_a_folder(asked, tmp_path):
-    sinkjax.sweep(**asked, out=f"file://{tmp_path}/x.zarr", progress=False)
-    assert place(f"file://{tmp_path}/x.zarr") == place(f"file://localhost{tmp_path}/x.zarr") == tmp_path / "x.zarr"
-    assert (tmp_path / "x.zarr" / ".zmetadata").is_file()
-
-
-@pytest.mark.parametrize(
-    ("url", "sentence"),
-    [
-        ("nothing://bucket/x.zarr", "cannot use nothing://"),
-        ("github://a/b", "cannot use github://"),
-        ("file://elsewhere/x.zarr", "is on another machine"),
-        ("s3://no-such-bucket/x.zarr", "s3://no-such-bucket"),
-    ],
-)
-def test_what_cannot_be_written_to_is_said_in_one_sentence(bucket, asked, url, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        sinkjax.sweep(**asked, out=url, progress=False)

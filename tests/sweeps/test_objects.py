@@ -102,33 +102,6 @@ def every(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
         monkeypatch.setattr(of, name, before(getattr(of, name), lambda *_: act(next(steps))))
 
 
-def test_a_call_writes_one_object_and_a_chunk_one_file_for_each_variable(grouped, monkeypatch):
-    store = grouped
-    written = []
-    for name in ("write_new", "write"):
-        monkeypatch.setattr(stores, name, before(getattr(stores, name), lambda file, *_: written.append(file)))
-    fill(store)
-    assert_whole(store.path)
-    assert len(set(written)) == len(written)
-    assert sum(file.parent.name == CALLS for file in written) == len(CALLS_OF_ALL)
-    assert sum(file.name[0].isdecimal() and file.parent.name in VARIABLES for file in written) == 3 * 3 * len(VARIABLES)
-
-
-def test_a_chunk_of_one_edit_is_encoded_and_written_once(apart, monkeypatch):
-    for block, chunk in CALLS_OF_ALL:
-        write(apart, block, chunk)
-    monkeypatch.setattr(arrays.Array, "encode", before(arrays.Array.encode, lambda array, values: made.append(array.name)))
-
-    made, inodes = [], {file.stat().st_ino for file in (apart.path / CALLS).iterdir()}
-    apart.compact(FIXED)
-    assert made == ["edit"]
-    chunks = [file for name in VARIABLES for file in (apart.path / name).glob("[0-9]*")]
-    assert len(chunks) == E * 3 * len(VARIABLES)
-    assert {file.stat().st_ino for file in chunks} < inodes
-    monkeypatch.undo()
-    assert_whole(apart.path)
-
-
 def test_chunks_of_another_process_are_checked_before_they_are_put_in_place(apart, capsys):
     for block, chunk in CALLS_OF_ALL:
         write(apart, block, chunk)
@@ -151,16 +124,6 @@ def test_of_two_that_compute_one_call_the_first_stays_and_the_other_leaves_no_fi
     write(other, 0, WIDE[0])
     assert {file.name: file.stat().st_ino for file in (apart.path / CALLS).iterdir()} == kept
     fill(other)
-    assert_whole(apart.path)
-
-
-def test_objects_with_arrays_that_an_earlier_version_wrote_become_chunks_of_one_edit(apart, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(apart, "apart", False)
-        write(apart, 0, WIDE[0])
-    again = Store(apart.path)
-    assert again.done.sum() == len(WIDE[0].edits)
-    fill(again)
     assert_whole(apart.path)
 
 
@@ -275,26 +238,3 @@ def test_a_header_that_comes_while_one_looks_is_read_and_not_removed(tmp_path, m
     store = begin(path, {"number": 1}, lambda: pytest.fail("there is a header"))
     assert parsed(path, HEADER) is not None
     assert store.done.sum() == len(WIDE[0].edits)
-
-
-def test_what_a_kill_left_before_there_was_a_header_is_no_other_content(tmp_path):
-    (tmp_path / "x.zarr" / CALLS).mkdir(parents=True)
-    (tmp_path / "x.zarr" / CALLS / "..sweep.01234567.new").write_bytes(b"begun")
-    fill(begin(tmp_path / "x.zarr", {"number": 1}, lambda: header({"number": 1})))
-    assert_whole(tmp_path / "x.zarr")
-
-
-def test_what_no_chunk_can_hold_is_refused_before_anything_is_there():
-    wide = VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, 2**28), np.dtype("float32"))}
-    with pytest.raises(SinkjaxError, match=r"a has 2,147,483,648 bytes .* 2,147,483,631: .*fewer prompts"):
-        header({}, wide, 2)
-    assert header({}, wide, 1).variables()[0].size == (1, 1, 2**28)
-    values = np.broadcast_to(np.float32(0), (B, 2**27))
-    with pytest.raises(SinkjaxError, match=r"tokens has 2,684,354,560 bytes"):
-        header({}, VARIABLES, 1, {"tokens": (("prompt", "x"), values)})
-
-
-def test_a_chunk_of_the_largest_size_is_taken_by_the_codec():
-    from numcodecs import blosc
-
-    assert arrays.LARGEST == blosc.MAX_BUFFERSIZE

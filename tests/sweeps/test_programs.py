@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import jax
-import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
 from sinkjax import Probe
@@ -59,15 +57,6 @@ def compiled(model: Model, out: str | None, counted: Counter[str]) -> tuple[int,
 def test_the_calls_of_a_sweep_find_their_programs(tiny_config, tiny_params, tmp_path, counted, stored):
     out = str(tmp_path / "x.zarr") if stored else None
     assert compiled(model_of(tiny_config, tiny_params), out, counted) == (1 + KINDS, 0)
-
-
-@pytest.mark.mesh
-@pytest.mark.parametrize("names", [("data",), ("data", "model")])
-def test_on_several_devices_too(tiny_config, tiny_params, counted, names):
-    mesh = Mesh(np.array(jax.devices()[:4]).reshape((4,) if len(names) == 1 else (2, 2)), names)
-    model = model_of(tiny_config, tiny_params)
-    params = jax.device_put(model.params, NamedSharding(mesh, PartitionSpec()))
-    assert compiled(sinkjax.Model(model.config, params, None, {}), None, counted) == (1 + KINDS, 0)
 
 
 def test_sweeps_that_share_a_program_compile_it_once(tiny_config, tiny_params, counted):

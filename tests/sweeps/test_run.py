@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site
@@ -130,27 +130,6 @@ def test_what_an_edit_touched_is_counted(tiny_config, model):
             assert_close(result[name][neutral], result[name][4], 1e-6, name)
 
 
-@pytest.mark.parametrize(
-    ("edits", "words"),
-    [
-        ([sinkjax.compose(), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0)], "key of query 0"),
-        (
-            [sinkjax.compose(sinkjax.mask_key((0, 1)), sinkjax.edit(Site.LOGITS, "set", -np.inf, queries=4, keys=(2, 3, 4)))],
-            "query 4",
-        ),
-        ([sinkjax.edit(Site.LOGITS, "add", 1.0, queries=2, keys=3)], "would do nothing"),
-        ([sinkjax.mask_key(0, layers=3)], "layer 3 .* 0 to 2"),
-        ([sinkjax.drop_mlp(5)], "position 5 .*prompt 2, .*5 tokens"),
-        (["mask_key"], "not an edit: 'mask_key'"),
-        ([], "at least one edit"),
-    ],
-)
-def test_edits_that_do_not_fit_are_refused_before_anything_is_written(tiny_config, model, tmp_path, edits, words):
-    with pytest.raises(SinkjaxError, match=words):
-        sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
-    assert not any(tmp_path.iterdir())
-
-
 def test_a_row_emptied_at_run_time_raises_and_is_not_marked_done(tiny_config, model, tmp_path, monkeypatch):
     monkeypatch.setattr("sinkjax.edits.edit.refuse_empty_rows", lambda *args: None)
     edits = [sinkjax.mask_key(0), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0, layers=1)]
@@ -179,40 +158,10 @@ def test_nan_beyond_a_prompt_and_overflow_are_stored_as_they_are(tiny_config, mo
     np.testing.assert_array_equal(np.isnan(result.resid_norm[1]).all("depth"), beyond)
 
 
-def test_a_bar_is_shown_on_a_terminal_only(tiny_config, model, capsys):
-    sinkjax.sweep(model, prompts(tiny_config), [sinkjax.compose()], probe=PROBE)
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.mesh
-def test_a_mesh_of_one_device_keeps_a_sweep_there(tiny_config, tiny_params):
-    copies = NamedSharding(Mesh(np.array(jax.devices()[3:4]), ("data",)), PartitionSpec())
-    placed = Model(tiny_config, jax.device_put(tiny_params, copies), None, {})
-    result = sinkjax.sweep(placed, prompts(tiny_config), [sinkjax.compose()], probe=PROBE)
-    assert [machine["devices"] for machine in result.attrs["hardware"]] == ["1 x cpu"]
-
-
 def test_edits_that_change_no_cell_are_listed(tiny_config, model):
     edits = [sinkjax.compose(), sinkjax.add_logit(0, 0.0), sinkjax.mask_key(0), sinkjax.mask_key(11, layers=0)]
     result = sinkjax.sweep(model, prompts(tiny_config)[:1], edits, probe=PROBE)  # no query comes after key 11
     assert result.attrs["unchanged"] == ["add_logit(key=0, value=0)", "mask_key(key=11, layers=0)"]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"edits": [sinkjax.mask_key(0)] * 2}, r"labels of 'edit' name 'mask_key\(key=0\)' twice"),
-        ({"labels": {"prompt": ["a", "a"]}}, "'prompt' name 'a' twice"),
-        ({"labels": {"prompt": ["a", "b\0"]}}, "label .*'prompt' .*control character"),
-        ({"attributes": {"a": {"b": float("nan")}}}, "attributes must be JSON"),
-        ({"memory": float("nan")}, "memory .*above 0"),
-        ({"edits": [sinkjax.set_positions(query=2**40)]}, "rotary .*32-bit"),
-    ],
-    ids=["edits", "labels", "NUL", "NaN", "memory", "position"],
-)
-def test_what_would_be_misread_is_refused(tiny_config, model, options, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        sinkjax.sweep(model, prompts(tiny_config)[:2], **{"edits": [sinkjax.mask_key(0)], **options})
 
 
 def test_processes_that_compute_together_end_with_the_store_of_one(tiny_config, model, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +14,8 @@ from sinkjax import Probe, Site, Statistic
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import SITES
 from sinkjax.edits.term import first_layer
-from sinkjax.model import params
-from sinkjax.model.fingerprint import fingerprints
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.transformer import layers
 from sinkjax.transformer.spec import ForwardSpec
 from tests.edits.cases import DENSE
 from tests.sweeps.cases import (
@@ -34,12 +29,6 @@ from tests.sweeps.cases import (
     model_of,
     prompts,
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_edit_per_call(monkeypatch):
-    """So that each edit starts from its own first layer, and not from the first one of its neighbours."""
-    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
 
 
 def assert_as_naive(model, tokens, edits, probe, lengths, tolerance):
@@ -75,16 +64,6 @@ def test_what_a_probe_asks_of_skipped_layers_is_the_baselines(tiny_config, tiny_
     with jax.enable_x64(True):
         model = model_of(tiny_config, tiny_params, "float64")
         assert_as_naive(model, prompts(tiny_config), edits, EVERYTHING, LENGTHS, 1e-12)
-
-
-def test_a_window_and_a_scaling_by_length_are_shared_rightly(tiny_config, tiny_params):
-    from sinkjax.model.rotary import DynamicScaling, Rope
-
-    config = replace(tiny_config, windows=(4, None, 3), position=Rope(10_000.0, DynamicScaling(2.0, 8)))
-    edits = [sinkjax.add_logit(2, 3.0, layers=layer) for layer in range(LAYERS)]
-    with jax.enable_x64(True):
-        model = model_of(config, tiny_params, "float64")
-        assert_as_naive(model, prompts(config), edits, Probe(attention=(1, 2), nll=True), LENGTHS, 1e-12)
 
 
 @st.composite
@@ -153,51 +132,6 @@ def test_a_skipped_block_is_a_branch_that_vmap_leaves_alone(tiny_config, tiny_pa
     assert body.count("cond") == 1
     assert "dot_general" not in body
     assert not {"jit", "pjit"} & {*body}
-
-
-def test_blocks_in_bfloat16_are_sliced_where_they_are(tiny_config):
-    """Not copied to float32, which would need twice their memory before the loop; and no bit of the result changes.
-
-    Whether XLA copies them without our help depends on its version: that of JAX 0.10 does, and that of 0.12 does not.
-    """
-    config = replace(tiny_config, layers=24)
-    drawn = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params.init(config, 0))
-    arrays = jnp.asarray(prompts(config)), jnp.asarray(LENGTHS)
-    scanned = ForwardSpec(config=config, probe=Probe(attention_received=True, resid_max=True), logits=False)
-    programs = {
-        spec.in_place: baseline.lower(drawn, *arrays, spec=spec).compile() for spec in (scanned, replace(scanned, in_place=True))
-    }
-    blocks = 4 * sum(leaf.size for leaf in jax.tree.leaves(drawn["layers"]))  # bytes in float32
-    assert programs[True].memory_analysis().temp_size_in_bytes < blocks / 2
-    one, other = (jax.tree.leaves(program(drawn, *arrays)) for program in programs.values())
-    for left, right in zip(one, other, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
-def test_a_fingerprint_of_bfloat16_copies_no_leaf(tiny_config):
-    drawn = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params.init(replace(tiny_config, layers=24), 0))
-    largest = 4 * max(leaf.size for leaf in jax.tree.leaves(drawn))  # bytes in float32
-    assert fingerprints.lower(drawn).compile().memory_analysis().temp_size_in_bytes < largest / 2
-
-
-def test_a_forward_slices_in_place_on_a_cpu_and_a_gradient_of_the_parameters_does_not(tiny_config, monkeypatch):
-    seen = []
-
-    def watched(step, carry, blocks, spec, *inputs):
-        seen.append(spec.in_place)
-        return layers.over_blocks(step, carry, blocks, spec, *inputs)
-
-    monkeypatch.setattr("sinkjax.transformer.forward.over_blocks", watched)
-    config = replace(tiny_config, layers=5)  # which no other test has compiled
-    model, tokens = model_of(config, params.init(config, 0), "bfloat16"), prompts(config)
-
-    def total(weights):
-        return sinkjax.forward(weights, tokens, config).logits.astype("float32").sum()
-
-    total(model.params)
-    slopes = jax.grad(total)(model.params)
-    assert seen == [True, False]
-    assert all(jnp.any(leaf != 0) for leaf in jax.tree.leaves(slopes["layers"]))
 
 
 def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_params):

@@ -11,16 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError, Site, Statistic
+from sinkjax import Probe, SinkjaxError, Site
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model import params
-from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import plan
-from sinkjax.sweeps.sharing import WORTH, Origin, origins
+from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.sweeps.store import Store
-from sinkjax.transformer.cost import block_flops
-from tests.sweeps.cases import LENGTHS, count_traces, model_of, prompts
+from tests.sweeps.cases import LENGTHS, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
 L = 8
@@ -39,23 +37,6 @@ def weights(config):
     return params.init(config, seed=0)
 
 
-@pytest.fixture(autouse=True)
-def worth_two_passes(config, monkeypatch):
-    """Models of this size never save what two programs take to compile."""
-    monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", {"cpu": 2 * L * block_flops(config, 12) * 4 * 12})
-
-
-def test_a_toy_has_no_base_for_it_would_save_less_than_two_programs_take_to_compile(config, monkeypatch):
-    def bases(**worth: float) -> set[int | None]:
-        monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", worth or WORTH)
-        return {
-            chunk.base for chunk in plan(config, FIRST, LENGTHS, 12, PROBE, hardware=Hardware(platform="cpu")).schedule.chunks
-        }
-
-    assert bases() == {None}
-    assert bases(cpu=0) != {None}
-
-
 def found(config, edits, worth: float = 2) -> list[Origin]:
     return origins([resolve(edit, config, LENGTHS, 12) for edit in edits], config, worth)
 
@@ -65,44 +46,6 @@ def test_masks_of_the_first_layers_start_from_one_of_the_last_of_them(config):
     assert found(config, FIRST) == [*[Origin(base, last) for last in range(1, L - 1)], Origin(base, L), Origin(base, L - 1)]
     alone = [Origin(None, 0), *[Origin(None, layer) for layer in (L, 2, 5, 0)]]
     assert found(config, [FIRST[-1], *OTHERS]) == alone
-
-
-def test_a_base_has_to_save_more_than_it_costs(config):
-    saved = np.cumsum(range(1, L + 1))
-    for worth in (1.5, 2, 2.5):
-        enough = int(np.argmax(saved >= (1 + worth) * L)) + 1
-        assert {origin.base for origin in found(config, FIRST[:enough], worth)} == {enough - 2}
-        assert {origin.base for origin in found(config, FIRST[: enough - 1], worth)} == {None}
-
-
-def test_what_differs_in_more_than_its_layers_shares_only_the_unedited_run(config):
-    edits = [sinkjax.add_logit(0, float(last), layers=range(last)) for last in range(1, L + 1)]
-    edits += [sinkjax.compose(sinkjax.swap_embeddings(0, 1), edit) for edit in FIRST]
-    assert {origin.base for origin in found(config, edits)} == {None}
-
-
-DIFFERENT = {
-    "values": lambda n: sinkjax.add_logit(0, float(n)),
-    "keys": lambda n: sinkjax.mask_key(n),
-    "queries": lambda n: sinkjax.edit(Site.LOGITS, "add", 1.0, queries=n),
-    "distances": lambda n: sinkjax.edit(Site.LOGITS, "add", 1.0, distances=n),
-    "dims": lambda n: sinkjax.edit(Site.RESID, "add", 1.0, dims=n),
-    "prompts": lambda n: sinkjax.drop_mlp(sinkjax.per_prompt([n, 1, 2, 3])),
-}
-
-
-@pytest.mark.parametrize("by", DIFFERENT)
-def test_edits_of_all_layers_that_differ_in_one_selector_share_only_the_unedited_run(config, by):
-    """With as many edits as would make a base worth its cost, were they taken for the same."""
-    edits = [DIFFERENT[by](n) for n in range(3) for _ in range(8)]
-    for number, origin in enumerate(found(config, edits)):
-        assert origin.base is None or origin.base // 8 == number // 8
-
-
-def test_windows_of_different_widths_give_the_naive_numbers(config, weights):
-    edits = [sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=range(1, 12), distances=slice(width, None)) for width in range(2, 10)]
-    with jax.enable_x64(True):
-        assert_as_naive(model_of(config, weights, "float64"), prompts(config), edits, PROBE, [12] * 4, 1e-12)
 
 
 def blocks(edits: Edits, layer: int) -> list[bytes]:
@@ -136,16 +79,6 @@ FAMILIES = {
 }
 
 
-def test_a_base_of_a_kind_compiles_once_whatever_the_edits(config, weights, monkeypatch):
-    families = [sinkjax.mask_key(key, layers=range(last)) for key in range(3) for last in range(1, L + 1)]
-    probe = Probe(resid_norm=True, value_norm=True)
-    planned = plan(config, families + OTHERS, LENGTHS, 12, probe)
-    assert len({chunk.base for chunk in planned.schedule.chunks}) == 4
-    assert planned.compiles == 1 + 1 + 2
-    count_traces(monkeypatch, baseline=2, edited=2)
-    sinkjax.sweep(model_of(config, weights), prompts(config), families + OTHERS, probe=probe, lengths=LENGTHS)
-
-
 @pytest.mark.parametrize(("family", "edits_per_call"), [*((family, 3) for family in FAMILIES), ("masks", 1)])
 def test_every_site_gives_the_naive_numbers(config, weights, monkeypatch, family, edits_per_call):
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": edits_per_call * 4 * 12})
@@ -154,21 +87,6 @@ def test_every_site_gives_the_naive_numbers(config, weights, monkeypatch, family
         model = model_of(config, weights, "float64")
         assert {chunk.base for chunk in plan(config, edits, LENGTHS, 12, PROBE).schedule.chunks} == {None, L - 2}
         assert_as_naive(model, prompts(config), edits, PROBE, LENGTHS, 1e-12)
-
-
-def test_the_blocks_that_are_run_are_those_planned(config, weights, monkeypatch):
-    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
-    ran = []
-
-    def count(x, view):
-        jax.debug.callback(lambda _: ran.append(1), x[0, 0, 0])
-        return x.mean(axis=-1)
-
-    probe = Probe(extra=(Statistic("count", Site.MLP_OUT, count, ("prompt", "layer", "position")),))
-    planned = plan(config, FIRST, [12] * 4, 12, probe, hardware=Hardware(platform="cpu"))
-    sinkjax.sweep(model_of(config, weights), prompts(config), FIRST, probe=probe)
-    jax.effects_barrier()
-    assert len(ran) == planned.layer_passes == L + sum(L - last for last in range(1, L - 1)) + 1
 
 
 @pytest.fixture(scope="module")

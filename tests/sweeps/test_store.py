@@ -10,7 +10,6 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -24,7 +23,6 @@ import sinkjax
 from sinkjax import Probe, SinkjaxError, Site, Statistic
 from sinkjax.checkpoints.model import Model
 from sinkjax.model.fingerprint import digest
-from sinkjax.probes.statistics import sinking_heads
 from sinkjax.sweeps.header import HEADER
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, interrupted, model_of, prompts
@@ -95,12 +93,6 @@ def test_in_memory_no_file_is_written(run, monkeypatch):
     run(out=None)
 
 
-def test_a_finished_store_is_not_computed_again(run, monkeypatch):
-    first = run().load()
-    monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)
-    xarray.testing.assert_identical(run().load(), first)
-
-
 def test_an_interrupted_store_resumes_to_the_same_bits_with_its_own_plan(run, tmp_path, monkeypatch):
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})  # a call for each edit
     first = run(out=tmp_path / "first.zarr").load()
@@ -118,17 +110,6 @@ def test_a_damaged_header_is_made_again_with_another_plan(run, tmp_path, monkeyp
     again = run()
     for name in first.data_vars:
         assert_close(again[name], first[name], 1e-5, name)
-
-
-def test_a_probe_with_functions_is_recognised_in_another_process(run, model, tokens, tmp_path):
-    def spread(power):
-        fn = partial(lambda x, view, power: (x**power).mean(axis=-1), power=power)
-        return Probe(extra=(Statistic("spread", Site.RESID, fn, ("prompt", "depth", "position")),))
-
-    first = run(probe=spread(2)).load()
-    xarray.testing.assert_identical(run(probe=spread(2)).load(), first)  # as another process has it: at another address
-    with pytest.raises(SinkjaxError, match="probe was"):
-        run(probe=spread(3))
 
 
 def closing_over(power):
@@ -221,10 +202,6 @@ def test_functions_made_by_eval_in_a_typed_program_are_told_apart_and_a_file_kee
     assert of_file == digest("    return lambda x, view: (x**power).mean(axis=-1)\n[2]")  # as in stores of 0.4.0
 
 
-def test_sinkjaxs_own_statistics_are_identified_by_name(run):
-    assert "functions" not in run(probe=Probe(nll=True, extra=(sinking_heads(0.3),))).attrs["sweep"]
-
-
 def other_weights(model: Model) -> Model:
     """The same model but for one bit of one weight."""
     q = model.params["layers"]["q"]
@@ -270,12 +247,6 @@ def test_a_store_of_another_sweep_is_refused_with_the_difference(run, model, tok
     assert before.identical(xarray.open_zarr(tmp_path / "x.zarr", chunks=None).load())
 
 
-def test_labels_and_values_that_only_look_alike_are_told_apart(run, tmp_path):
-    run(labels={"prompt": ["ab", "c", "d", "e"]})
-    with pytest.raises(SinkjaxError, match=r"labels\.prompt\.sha256"):
-        run(labels={"prompt": ["a", "bc", "d", "e"]})
-
-
 @pytest.mark.parametrize("content", ["a file", "a folder", "another zarr", "broken attributes"])
 def test_a_path_that_is_no_sweep_is_refused_and_left_alone(run, tmp_path, content):
     path = tmp_path / "x.zarr"
@@ -290,41 +261,6 @@ def test_a_path_that_is_no_sweep_is_refused_and_left_alone(run, tmp_path, conten
     with pytest.raises(SinkjaxError, match=r"x\.zarr .*not the store"):
         run()
     assert sorted(path.rglob("*")) == before
-
-
-def test_an_output_that_cannot_be_made_is_one_sentence(run, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SinkjaxError, match=r"cannot use .*x\.zarr: Not a directory"):
-        run(out=tmp_path / "file" / "x.zarr")
-    with pytest.raises(SinkjaxError, match="File name too long"):
-        run(out=tmp_path / ("x" * 300))
-
-
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ({"prompt": ["a"]}, r"labels of 'prompt' .*\(1,\), .*4 entries"),
-        ({"prompts": ["a"] * 4}, "labels of 'prompts' .* no entries"),
-        ({"prompt": [None, 1, 2, "x"]}, "'prompt' .*all numbers or all text"),
-    ],
-)
-def test_labels_that_do_not_fit_are_refused_before_anything_is_written(run, tmp_path, labels, words):
-    with pytest.raises(SinkjaxError, match=words):
-        run(labels=labels)
-    assert not any(tmp_path.iterdir())
-
-
-def test_attributes_that_cannot_be_stored_are_refused(run, tmp_path):
-    with pytest.raises(SinkjaxError, match="attributes must be JSON"):
-        run(attributes={"array": jnp.zeros(2)})
-    with pytest.raises(SinkjaxError, match="'schedule' is reserved"):
-        run(attributes={"schedule": "mine"})
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_statistic_may_not_take_the_name_of_an_axis(run):
-    with pytest.raises(SinkjaxError, match="another array named 'key'"):
-        run(probe=Probe(attention_received=True, capture=(sinkjax.Capture(Site.KEY, name="key"),)))
 
 
 def fill_disk(monkeypatch) -> None:
