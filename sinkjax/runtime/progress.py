@@ -36,27 +36,21 @@ def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iter
     line = _line(f"{name}: {done} of {total}") if show else None
     with interruption.held(), drawn or contextlib.nullcontext():
         task = None if drawn is None else drawn.add_task(name, total=total, completed=done, rate="")
-        said = begun = time.monotonic()
-        first = done  # found in the store
+        shown_at = begun = time.monotonic()
+        first = done  # before this work
 
         def advance(done: int, rate: str) -> None:
-            nonlocal said
+            nonlocal shown_at
             if heed:
                 interruption.check()
+            due = time.monotonic() - shown_at > (OFTEN if line else QUIET) or (line is not None and done == total)
             if drawn is not None and task is not None:
                 drawn.update(task, completed=done, rate=rate)
-            elif line is not None:
-                if done == total or time.monotonic() - said > OFTEN:
-                    said = time.monotonic()
-                    line(f"{name}: {done} of {total}, {rate}{left(done)}")
-            elif show and time.monotonic() - said > QUIET:
-                said = time.monotonic()
-                print(f"{name}: {done} of {total}, {rate}{left(done)}", file=sys.stderr, flush=True)
-
-        def left(done: int) -> str:
-            if not first < done < total:
-                return ""
-            return f", {duration((time.monotonic() - begun) / (done - first) * (total - done))} left"
+            elif show and due:
+                shown_at = time.monotonic()
+                rest = (shown_at - begun) / max(1, done - first) * (total - done)
+                left = f", {duration(rest)} left" if first < done < total else ""
+                (line or say)(f"{name}: {done} of {total}, {rate}{left}")
 
         yield advance
 

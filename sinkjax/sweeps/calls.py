@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import jax
@@ -118,38 +116,3 @@ def keep(results: Results, computation: Computation, schedule: Schedule, block: 
         edit = chunk.edits[int(np.argwhere(empty)[0][0])]
         raise SinkjaxError(f"edit {edit} masks every visible key in {int(empty.max())} rows of attention")
     results.write(chunk, block, dict.fromkeys(CELLS, np.zeros(shape, np.float32)) | values)
-
-
-class Threads:
-    """Threads that fetch records and keep them while the main thread starts further calls; it raises their first error.
-
-    count: number of threads. ahead: calls that may be started and not yet kept before the main thread waits.
-    """
-
-    def __init__(self, count: int, ahead: int):
-        self.pool, self.ahead, self.under_way = ThreadPoolExecutor(count), ahead, deque[Future[None]]()
-        self.order, self.stopped = threading.Lock(), False
-
-    def __enter__(self) -> Threads:
-        return self
-
-    def submit(self, fetch: Fetch, keep: Callable[[Record], None]) -> None:
-        """Let a thread fetch a record and keep it."""
-
-        def job() -> None:
-            with self.order:  # one at a time, so that a signal waits for one call only
-                record = None if self.stopped else fetch()
-            if record is not None:
-                keep(record)
-
-        self.under_way.append(self.pool.submit(job))
-        self.wait(self.ahead)
-
-    def wait(self, left: int = 0) -> None:
-        """Wait until at most this many calls are not kept."""
-        while len(self.under_way) > left:
-            self.under_way.popleft().result()
-
-    def __exit__(self, *error: object) -> None:
-        self.stopped = True
-        self.pool.shutdown(wait=True, cancel_futures=True)

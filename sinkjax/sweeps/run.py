@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +26,12 @@ from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.runtime.settings import fixed_settings
 from sinkjax.sweeps.arrays import CHANGED
-from sinkjax.sweeps.calls import Results, Threads, compute, keep, started
+from sinkjax.sweeps.calls import Fetch, Results, compute, keep, started
 from sinkjax.sweeps.computation import Computation, unchanged
+from sinkjax.sweeps.dataset import Memory
 from sinkjax.sweeps.header import COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
-from sinkjax.sweeps.memory import Memory
 from sinkjax.sweeps.programs import compile_programs
-from sinkjax.sweeps.schedule import Round, Schedule, deal
+from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal
 from sinkjax.sweeps.store import WRITERS, Store, begin, existing
 from sinkjax.transformer.implementations import AUTO
 from sinkjax.transformer.past import Past, put_in_front
@@ -161,12 +163,11 @@ def _in_memory(computation: Computation, size: Size, attributes: Json, progress:
     variables, fixed = computation.layout
     schedule = computation.schedule(*size)
     attributes = attributes_of_sweep(computation.identity(), computation.facts(), schedule, attributes)
-    found = Memory(variables, schedule.prompt_block)
-    rounds = computation.rounds(schedule)
+    results, rounds = Memory(variables, schedule.prompt_block), computation.rounds(schedule)
     compile_programs([(computation, schedule, rounds)])
-    with bar("sweep", progress, found.done.size, 0) as advance:
-        _run(found, computation, schedule, rounds, 1, advance)
-    return found.dataset(attributes, fixed)
+    with bar("sweep", progress, results.done.size, 0) as advance:
+        _run(results, computation, schedule, rounds, 1, advance)
+    return results.dataset(attributes, fixed)
 
 
 def _in_store(
@@ -175,12 +176,12 @@ def _in_store(
     """Compute every call that the store `path` lacks, and return its results, which are read lazily."""
     identity = computation.identity()
 
-    def header() -> Header:
-        return Header.of_sweep(identity, computation.facts(), computation.schedule(*size), attributes, *computation.layout)
-
     def ready() -> Store:
         """Create or resume the store."""
-        store = begin(path, identity, header)
+        about = identity, computation.facts()
+        store = begin(
+            path, identity, lambda: Header.of_sweep(*about, computation.schedule(*size), attributes, *computation.layout)
+        )
         if not store.done.all():
             store.join(computation.facts(), strict)
         return store
@@ -202,17 +203,24 @@ def _run(
 ) -> None:
     """Compute the calls of these rounds, and let threads keep their results while the devices go on. advance: shows progress."""
     hardware, begun, before = computation.hardware(), time.monotonic(), int(results.done.sum())
+    one_fetches, stopped = threading.Lock(), threading.Event()
 
-    def show() -> None:
-        done = int(results.done.sum())
-        advance(done, f"{(done - before) / (time.monotonic() - begun):.2f} edits/s")
+    def job(block: int, chunk: Chunk, fetch: Fetch) -> None:
+        with one_fetches:  # so that a signal waits for one call only
+            record = None if stopped.is_set() else fetch()
+        if record is not None:
+            keep(results, computation, schedule, block, chunk, record)
 
-    with Threads(threads, hardware.calls_ahead * hardware.devices) as keeping:
-        for block, chunk, fetch in compute(computation, schedule, rounds):
-            keeping.submit(fetch, functools.partial(keep, results, computation, schedule, block, chunk))
-            show()
-        keeping.wait()
-    show()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            jobs = (pool.submit(job, *call) for call in compute(computation, schedule, rounds))
+            for kept in started(jobs, hardware.calls_ahead * hardware.devices):
+                kept.result()
+                done = int(results.done.sum())
+                advance(done, f"{(done - before) / (time.monotonic() - begun):.2f} edits/s")
+        finally:  # after an error, no further call is fetched
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
 
 
 def finished(

@@ -225,11 +225,12 @@ class Store:
         except SinkjaxError:  # no room, or no permission: computing it again would end here again
             raise
         except ValueError as error:
-            say(f"{self.path}: a call of edits {', '.join(map(str, chunk.edits))} {error}; computing only that again")
-            path = self.object(chunk, block)
+            path, edits = self.object(chunk, block), list(chunk.edits)
+            if self.done[edits, block].all():  # no other thread has said so
+                say(f"{self.path}: a call of edits {', '.join(map(str, edits))} {error}; computing only that again")
             refuse(path.is_dir(), f"{path} is a folder, where a call's file belongs; remove it first")
             delete(path)
-            self.done[list(chunk.edits), block] = False
+            self.done[edits, block] = False
             return {}
 
     def _place(self, array: Array, file: str, name: str, checksum: str) -> None:

@@ -71,12 +71,6 @@ def test_links_and_devices_are_refused(kind, sent):
     refused(packed(sent, CONFIG, (special("odd", kind), b"/etc/passwd")), "a link or a device", "'odd'")
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("name", ["config.yaml", "./config.yaml"])
-def test_a_name_that_stands_twice_is_refused(name, sent):
-    refused(packed(sent, CONFIG, (name, b"other")), "of the same name")
-
-
 def test_a_bomb_is_refused_before_it_is_unpacked(sent):
     refused(packed(sent, CONFIG, ("zeros", bytes(archives.ALWAYS + 1))), "would unpack to 100,000,023 bytes")
 

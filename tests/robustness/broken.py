@@ -12,66 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from sinkjax.config_files import documents
 from sinkjax.study.choice import choose
 from tests.checkpoints import files as sound
 from tests.study.tiny import write_model, write_text
 
+GIVEN: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("broken.yaml").read_text(encoding="utf-8"))
 SWEEP = "experiment: sweep\nmodel: {model}\ntext: {text}\nprompts: 3\nlength: 12\nedits:\n"
-# What a list of edits holds in place of something sound.
-EDITS = {
-    "label": '  - {mask_key: {key: 0}, label: "a\\x00b"}',
-    "twolabels": "  - {mask_key: {key: 0}, label: a}\n  - {mask_key: {key: 1}, label: a}",
-    "grid": "  - mask_key: {key: {each: '0:999999999'}}",
-    "product": "  - compose: [" + ", ".join(["{mask_key: {key: {each: '0:9999'}}}"] * 6) + "]",
-    "badkey": "  - mask_key: {key: 12}",
-    "badlayer": "  - mask_key: {key: 0, layers: 3}",
-    "nanvalue": "  - add_logit: {key: 0, value: .nan}",
-    "far": "  - set_positions: {query: 1099511627776}",
-    "farshift": "  - shift_positions: {key: 2147483647}",
-    "boolkey": "  - mask_key: {key: true}",
-    "floatkey": "  - mask_key: {key: 1.0}",
-    "textkey": "  - mask_key: {key: first}",
-    "textvalue": "  - add_logit: {key: 0, value: much}",
-    "nothing": "  - mask_key: {key: 11, layers: 0}",
-    "badsite": "  - edit: {site: residual, op: add, value: 1}",
-    "badop": "  - edit: {site: resid, op: swap, value: 1}",
-    "hugekey": "  - mask_key: {key: 18446744073709551616}",
-    "deepcompose": "  - " + "{compose: [" * 30 + "]}" * 30,
-}
 KIYA = "experiment: kiya/mask\n"
 DOCUMENTS = {
-    "list": "- 1\n",
-    "empty": "",
+    **GIVEN["documents"],
     "bomb": "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)),
     "alias": "a: &a [1]\nb: [" + ", ".join(["*a"] * 101) + "]\n",
-    "self": "a: &a [*a]\n",
-    "tag": f"{KIYA}prompts: !!python/object:os.system {{}}\n",
-    "float": f"{KIYA}eps: !!float\n",
-    "timestamp": f"{KIYA}eps: !!timestamp x\n",
-    "twice": f"{KIYA}prompts: 1\nprompts: 2\n",
     "keys": "".join(f"k{n}: 1\n" for n in range(20_000)),
     "deep": f"{KIYA}a: " + "[" * 100_000,
     "large": f"{KIYA}text: {'x' * 1_000_000}\n",
-    "escape": f'{KIYA}model: "\\e[31mred"\n',
     "huge": f"{KIYA}prompts: 1{'0' * 400}\n",
     "hex": f"{KIYA}prompts: 0x{'f' * 9000}\n",
-    "two": f"{KIYA}---\n{KIYA}",
-    "unknown": f"{KIYA}promts: 3\n",
-    "nostudy": "prompts: 3\n",
-    "liststudy": "experiment: [kiya/mask]\n",
-    "nan": f"{KIYA}eps: .nan\n",
-    "inf": f"{KIYA}eps: .inf\n",
-    "nullseed": f"{KIYA}seed: null\n",
-    "nested": f"{KIYA}prompts: {{a: 1}}\n",
-    "training": "training: trigger\n",
-    "badtask": "training: triger\n",
-    "mask": KIYA,
-    "pretrain": "training: pretrain\nsteps: 2\ncontext: 16\nwidth: 8\nheads: 2\nlayers: 1\nmlp_width: 8\nvocabulary: 258\n",
-    "badprobe": "experiment: sweep\nprobe: [attention_recieved]\nedits: [{compose: []}]\n",
-    "probetwice": "experiment: sweep\nprobe: [nll, nll]\nedits: [{compose: []}]\n",
-    "noedits": "experiment: sweep\n",
 }
 TEXTS = {"nultext": "\0", "formfeed": "\f", "escapetext": "\x1b[31m"}
 
@@ -89,7 +48,7 @@ def write(folder: Path) -> Path:
 def _files(folder: Path, home: Path) -> None:
     folder.mkdir()
     head = SWEEP.format(model=home / "model", text=home / "text.txt")
-    for name, text in {**DOCUMENTS, **{name: f"{head}{edits}\n" for name, edits in EDITS.items()}}.items():
+    for name, text in {**DOCUMENTS, **{name: f"{head}{edits}\n" for name, edits in GIVEN["edits"].items()}}.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     (folder / "latin.yaml").write_bytes(b"experiment: kiya/m\xe4sk\n")
     (folder / "nul.yaml").write_bytes(b"experiment: kiya/mask\0\n")
@@ -108,16 +67,7 @@ def _folders(folder: Path) -> None:
     (folder / "noconfig").mkdir()
     (folder / "binaryconfig").mkdir()
     (folder / "binaryconfig" / "config.yaml").write_bytes(bytes(range(256)))
-    attributes = {
-        "store": "",
-        "nostudy": "{}",
-        "liststudy": '{"study": []}',
-        "textstudy": '{"study": "kiya/mask"}',
-        "emptystudy": '{"study": {}}',
-        "listzattrs": "[]",
-        "cutzattrs": '{"study": {"experiment": "kiya/ma',
-        "deepzattrs": "[" * 100_000,
-    }
+    attributes = {**GIVEN["stores"], "deepzattrs": "[" * 100_000}
     for name, text in attributes.items():
         (folder / f"{name}.zarr").mkdir()
         (folder / f"{name}.zarr" / ".zattrs").write_text(text, encoding="utf-8")
@@ -125,18 +75,14 @@ def _folders(folder: Path) -> None:
 
 def _models(folder: Path) -> None:
     """Model folders and GGUF files."""
-    configs: dict[str, str] = {
+    configs = {
+        **{name: json.dumps({**sound.LLAMA, **changed}) for name, changed in GIVEN["models"].items()},
         "listconfig": "[]",
         "cutconfig": json.dumps(sound.LLAMA)[:100],
         "twice": json.dumps(sound.LLAMA)[:-1] + ', "hidden_size": 32}',
         "deepconfig": '{"a":' + "[" * 100_000,
-        "nanconfig": json.dumps({**sound.LLAMA, "rms_norm_eps": float("nan")}),
-        "hugeconfig": json.dumps({**sound.LLAMA, "hidden_size": 10**30}),
         "normlist": json.dumps({"model_type": "sinkjax", "norm": {"type": [1]}}),
         "unknownkey": json.dumps({**sound.LLAMA, "x" * 1000: 1}),
-        "unknowntype": json.dumps({**sound.LLAMA, "model_type": "\x1b[31mred"}),
-        "layers": json.dumps({**sound.LLAMA, "num_hidden_layers": 10**9}),
-        "heads": json.dumps({**sound.LLAMA, "num_key_value_heads": 3}),
     }
     for name, text in configs.items():
         (folder / name).mkdir(parents=True)

@@ -115,18 +115,13 @@ def trained(files: Path) -> Path:
     return files / "trained"
 
 
-# Of the bytes that a whole training takes: room for nothing, for the log, for part of the state, for its metadata, for the state
-# but not for all of the model.
-SHARES = [
-    pytest.param(0.0, marks=pytest.mark.battery),
-    pytest.param(0.01, marks=pytest.mark.battery),
-    pytest.param(0.35, marks=pytest.mark.kill),
-    pytest.param(0.72, marks=pytest.mark.battery),
-    pytest.param(0.95, marks=pytest.mark.battery),
-]
+def moments(first: float, *others: float) -> list:
+    """Amounts of room: the first one for `make processes`, all for the battery."""
+    return [pytest.param(first, marks=pytest.mark.kill), *(pytest.param(other, marks=pytest.mark.battery) for other in others)]
 
 
-@pytest.mark.parametrize("share", SHARES)
+# Of the bytes that a training takes: room for part of the state, for nothing, the log, the metadata, the state but not the model.
+@pytest.mark.parametrize("share", moments(0.35, 0.0, 0.01, 0.72, 0.95))
 def test_a_training_on_a_full_disk(share, files, trained, disk):
     whole = sum(path.stat().st_size for path in trained.rglob("*"))
     small = disk(max(1 << 12, int(share * whole)))
@@ -138,26 +133,7 @@ def test_a_training_on_a_full_disk(share, files, trained, disk):
     assert_same_training(out, trained)
 
 
-@pytest.mark.battery
-@pytest.mark.parametrize("size", [1 << 12, 40_000, 150_000])
-def test_tokens_on_a_full_disk(size, files, trained, disk, tmp_path):
-    small = disk(size)
-    one_sentence(command(files, "train", tmp_path / "out", cache=small.folder), small.folder)
-    small.grow()
-    assert command(files, "train", tmp_path / "out", cache=small.folder)[0] == 0
-    assert_same_training(tmp_path / "out", trained)
-
-
-@pytest.mark.parametrize(
-    "size",
-    [
-        pytest.param(1 << 14, marks=pytest.mark.battery),
-        pytest.param(100_000, marks=pytest.mark.battery),
-        pytest.param(300_000, marks=pytest.mark.kill),
-        pytest.param(500_000, marks=pytest.mark.battery),
-        pytest.param(800_000, marks=pytest.mark.battery),
-    ],
-)
+@pytest.mark.parametrize("size", moments(300_000, 1 << 14, 100_000, 500_000, 800_000))
 def test_a_sweep_on_a_full_disk(size, files, disk):
     small = disk(size)
     one_sentence(command(files, "sweep", small.folder / "out"), small.folder)

@@ -118,16 +118,3 @@ def broken(model, *leaves, value=np.nan):
         name: leaf.at[(0,) * leaf.ndim].set(value) if name in leaves else leaf for name, leaf in model.params["layers"].items()
     }
     return dataclasses.replace(model, params={**model.params, "layers": layers})
-
-
-EDITS = [sinkjax.compose(), sinkjax.mask_key(0)]
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_sweep_refuses_parameters_that_are_not_finite_by_name(value, model, tmp_path):
-    tokens = np.arange(12).reshape(2, 6)
-    with pytest.raises(SinkjaxError, match=r"^layers\.down, layers\.k hold NaN .*check=False"):
-        sinkjax.sweep(broken(model, "k", "down", value=value), tokens, EDITS, out=tmp_path / "x.zarr")
-    with pytest.raises(SinkjaxError, match=r"^layers\.k holds NaN"):
-        sinkjax.sweep(broken(model, "k", value=value), tokens, EDITS)
-    assert not (tmp_path / "x.zarr").exists()

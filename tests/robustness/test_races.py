@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.study.tiny import write_both
-
 ROOT = Path(__file__).parents[2]
 # For every line on its input, the sweep into the store that the line names; it answers with the calls that it computed.
 COMMAND = """
@@ -101,17 +99,12 @@ def races(count: int, rounds: int, folder: Path) -> None:
         assert len(refused) == count - 1
 
 
-@pytest.mark.processes
 @pytest.mark.apart
-def test_two_processes_that_begin_one_store_share_its_calls(tmp_path):
-    races(2, 4, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("count", "rounds"),
-    [pytest.param(3, 5, marks=pytest.mark.kill), *(pytest.param(count, 20, marks=pytest.mark.battery) for count in (2, 3))],
+    [pytest.param(2, 4, marks=pytest.mark.processes), *(pytest.param(count, 20, marks=pytest.mark.battery) for count in (2, 3))],
 )
-def test_many_races_end_with_one_sound_store(tmp_path, count, rounds):
+def test_processes_that_begin_one_store_share_its_calls(count, rounds, tmp_path):
     races(count, rounds, tmp_path)
 
 
@@ -133,18 +126,3 @@ def test_the_calls_of_a_killed_process_are_taken_over(tmp_path):
             victim.processes[0].wait()
             other.processes[0].stdout.readline()
         assert arrays(out) == arrays(tmp_path / "alone.zarr")
-
-
-@pytest.mark.processes
-@pytest.mark.apart
-def test_two_processes_that_begin_one_study_both_end_with_its_page(tmp_path):
-    files, out = write_both(tmp_path / "tiny"), tmp_path / "out"
-    small = ["--model", files / "model", "--text", files / "text.txt", "--prompts", "3", "--length", "12", "--controls", "4"]
-    command = [sys.executable, "-m", "sinkjax", "run", "background/streaming", *map(str, small), "--control-prompts", "2"]
-    command += ["--cache", "6", "--caches", "6", "--keep", "1", "--keeps", "0", "1", "--no-twin", "--out", str(out)]
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=400)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert {"config.yaml", "report.html", "summary.csv", "claims.csv", "windows.zarr"} <= {path.name for path in out.iterdir()}
-    assert not list(out.rglob("*.new"))

@@ -252,24 +252,6 @@ def test_what_is_no_file_is_not_read_in_a_finished_store(sweep, finished, tmp_pa
     assert mended > 2
 
 
-@pytest.mark.parametrize("make", NOT_FILES.values(), ids=NOT_FILES)
-def test_what_is_no_file_is_not_read_in_an_unfinished_store(sweep, finished, tmp_path, monkeypatch, make):
-    begun, want = tmp_path / "begun.zarr", open_store(finished).load()
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "compact", interrupt)  # all calls are done
-        with pytest.raises(KeyboardInterrupt):
-            sweep(begun)
-    for number, name in enumerate([HEADER, next(name for name in files(begun) if ".calls" in name), ".calls"]):
-        store = Path(shutil.copytree(begun, tmp_path / f"{number}.zarr"))
-        place = store / name
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
-        make(place)
-        if (found := read_or_refused(sweep, store)) is not None:
-            xarray.testing.assert_identical(found.drop_attrs(), want.drop_attrs())
-        else:
-            assert name in (HEADER, ".calls") or make == Path.mkdir
-
-
 def poison(store: Path, change: Callable[[dict, dict], object]) -> Path:
     """The store with other metadata, consistent in all files that state them, as somebody makes who can write to it."""
     found = json.loads((store / ".zmetadata").read_text())
@@ -281,26 +263,6 @@ def poison(store: Path, change: Callable[[dict, dict], object]) -> Path:
     (store / ".zmetadata").write_bytes(content)
     (store / ".sweep").write_bytes(sealed(content))
     return store
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            lambda meta, found: meta["nll/.zarray"].update(filters=[{"id": "pickle"}], dtype="|O"),
-            "the array 'nll' has the codecs ['pickle']",
-        ),
-        (lambda meta, found: meta["nll/.zarray"].update(compressor={"id": "zfpy"}), "compressor of the array 'nll' is"),
-        (lambda meta, found: meta["nll/.zarray"].update(dtype="|O"), "the dtype '|O'"),
-        (lambda meta, found: meta["nll/.zarray"].update(dtype=[["a", "<f4"]]), "x.zarr"),
-        (lambda meta, found: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
-        (lambda meta, found: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
-    ],
-)
-def test_metadata_choose_no_code_and_no_file(store, sweep, change, words):
-    poison(store, change)
-    assert_refused(words, lambda: open_store(store), lambda: sweep(store))
-    assert not (store.parent / "victim").exists()
 
 
 def each_array(**entries):
@@ -330,6 +292,12 @@ def calls_of(number: int):
 
 NLL, AROUND = "nll/.zarray", "nll/.zattrs"
 NUMBERS = {
+    "a codec that unpickles": (lambda meta, found: meta[NLL].update(filters=[{"id": "pickle"}]), "has the codecs ['pickle']"),
+    "a compressor": (lambda meta, found: meta[NLL].update(compressor={"id": "zfpy"}), "compressor of the array 'nll' is"),
+    "a dtype of objects": (lambda meta, found: meta[NLL].update(dtype="|O"), "the dtype '|O'"),
+    "a dtype of fields": (lambda meta, found: meta[NLL].update(dtype=[["a", "<f4"]]), "the dtype"),
+    "a file outside": (lambda meta, found: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
+    "another file": (lambda meta, found: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
     "10^9 edits, a chunk each": (many_edits, "the dimension 'edit' has"),
     "10^9 prompts, a call each": (calls_of(10**9), "calls, and a sweep has at most 1,000,000"),
     "chunks of 0": (lambda meta, found: meta[NLL].update(chunks=[0, 0, 0]), "must be at least 0 and 1"),

@@ -43,15 +43,6 @@ def model():
     return sinkjax.load("mini-softmax")
 
 
-def test_an_edit_shows_its_terms():
-    edit = sinkjax.compose(sinkjax.mask_key(0, layers=[1, 2]), sinkjax.set_residual(3, np.ones(128), layers=0), label="a <b>")
-    head, first, second = rows(edit)
-    assert head == ["site", "operation", "value", "where"]
-    assert first == ["LOGITS", "set", "-inf", "layers (1, 2), keys (0,), relation others"]
-    assert second[:3] == ["RESID", "set", "float64 [128]"]
-    assert "<b>" not in edit._repr_html_()
-
-
 def test_a_record_shows_axes_and_no_numbers(model):
     tokens = np.arange(24).reshape(2, 12)
     record = sinkjax.forward(model.params, tokens, model.config, probe=sinkjax.Probe(attention_received=True, nll=True)).record

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.train.step import key
 
 TEXT = "They sent for Ness at half past two to bring the doctor over."
 DRAWS = """
@@ -30,13 +29,6 @@ def draws(**settings: str) -> str:
 
 def test_draws_do_not_depend_on_the_default_generator():
     assert draws() == draws(JAX_DEFAULT_PRNG_IMPL="rbg") != ""
-
-
-def test_an_untrained_model_is_the_same_with_the_older_threefry():
-    with jax.threefry_partitionable(False):
-        again = sinkjax.load("untrained:mini-softmax")
-    assert again.source["sha256"] == sinkjax.load("untrained:mini-softmax").source["sha256"]
-    assert jax.random.normal(key(0, "x", "threefry")).dtype == np.float32
 
 
 def first(record):

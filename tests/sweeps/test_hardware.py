@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
-from sinkjax.runtime import hardware, processes
-from sinkjax.runtime.hardware import Hardware, axes_of, make_mesh
+from sinkjax.runtime import hardware
+from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.schedule import deal
 from sinkjax.sweeps.store import Store
@@ -94,30 +94,3 @@ def test_every_call_is_dealt_once_to_a_device_that_has_its_run(tiny_config, devi
     dealt = work(deal(calls, devices, LAYERS))
     assert sorted((run[0], chunk.edits) for _, run, chunk in dealt) == sorted((block, chunk.edits) for block, chunk in calls)
     assert all(run[1] == chunk.base for _, run, chunk in dealt)
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, (0, 1)),
-        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"}, (3, 4)),
-        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, (0, 1)),  # a batch script, not a step
-        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}, (1, 2)),
-        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, (0, 1)),
-        ({"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "0"}, (0, 1)),
-    ],
-)
-def test_a_process_knows_which_of_how_many_it_is(monkeypatch, variables, expected):
-    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert processes.rank() == expected
-
-
-def test_a_mesh_is_what_options_say():
-    assert axes_of(None, None) is None
-    assert axes_of(None, 4) == {"data": 4, "model": 1}
-    assert axes_of("model=2", None) == {"data": 1, "model": 2}
-    assert axes_of("data=2,model=4", 8) == {"data": 2, "model": 4}
-    assert make_mesh({"data": 1, "model": 1}).shape == {"data": 1, "model": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.series import in_folder, series_path
-from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.sweeps import models
-from tests.sweeps.cases import LENGTHS, count_traces, prompts
+from tests.sweeps.cases import LENGTHS, prompts
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, nll=True)
 EDITS = [sinkjax.compose(), sinkjax.mask_key(0), sinkjax.drop_mlp(0, layers=0), sinkjax.edit("resid", "scale", 1.0)]
@@ -53,11 +51,6 @@ def test_each_checkpoint_has_the_numbers_of_its_own_sweep(folder, tiny_config):
     assert len({result["nll"].values[row].tobytes() for row in range(6)}) == 6
 
 
-def test_one_compilation_serves_all_checkpoints(folder, tiny_config, monkeypatch):
-    count_traces(monkeypatch, baseline=1, edited=3)  # the mask, the dropped MLP, and the neutral edit
-    ask(folder, tiny_config)
-
-
 def test_a_series_is_resumed_where_it_was_cut_short(folder, tiny_config, tmp_path, monkeypatch):
     whole, swept, original = ask(folder, tiny_config), [], models.sweep
 
@@ -80,18 +73,3 @@ def test_a_series_is_resumed_where_it_was_cut_short(folder, tiny_config, tmp_pat
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         f"run-00{run}-step-{step:06d}.zarr" for run in range(2) for step in STEPS
     }
-
-
-def test_the_same_weights_twice_are_refused_by_name(folder, tiny_config, tmp_path):
-    model = load(series_path(folder, 0, 90))
-    for name in ("step-1", "step-2"):
-        sinkjax.save(model, tmp_path / name)
-    with pytest.raises(SinkjaxError, match=r"step-2 .*same weights .*step-1:"):
-        ask(tmp_path, tiny_config)
-
-
-def test_another_architecture_is_refused_with_the_fields_that_differ(folder, tiny_config, tmp_path):
-    other = dataclasses.replace(tiny_config, layers=1)
-    sinkjax.save(sinkjax.Model(other, params.init(other, seed=0), None, {"name": "drawn"}), tmp_path / "small")
-    with pytest.raises(SinkjaxError, match=r"small .*architecture .*step-000090 \(layers was 3, now 1\)"):
-        ask([series_path(folder, 0, 90), tmp_path / "small"], tiny_config)

@@ -107,16 +107,6 @@ def assert_same(url, alone):
     assert not [name for name in root.fs.find("results") if ".calls" in name]
 
 
-def test_two_processes_share_the_calls_of_one_store(bucket, saved):
-    folder, alone = saved
-    both = [begin(f"{bucket}/two.zarr", folder, 1) for _ in range(2)]
-    let_go(*both)
-    said = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert all("computing" in out for out, _ in said)
-    assert_same(f"{bucket}/two.zarr", alone)
-
-
 def test_what_a_killed_process_had_begun_is_computed_at_once(bucket, saved):
     folder, alone = saved
     first = begin(f"{bucket}/killed.zarr", folder, 30)
@@ -143,15 +133,3 @@ def test_no_answer_is_no_damage(bucket, asked, monkeypatch):
     monkeypatch.setattr(root.fs, "cat_file", slow)
     with pytest.raises(SinkjaxError, match=r"cannot use s3://results/silent\.zarr: no answer"):
         sinkjax.sweep(**asked, out=f"{bucket}/silent.zarr", progress=False)
-
-
-def test_a_bit_that_flips_is_computed_again(bucket, asked, capsys):
-    there = sinkjax.sweep(**asked, out=f"{bucket}/rot.zarr", progress=False).load()
-    root = place(f"{bucket}/rot.zarr")
-    chunk = next(path for path in (root / "attention_received").glob("*") if not path.name.startswith("."))
-    content = bytearray(chunk.read_bytes())
-    content[len(content) // 2] ^= 1
-    chunk.write_bytes(bytes(content))
-    again = sinkjax.sweep(**asked, out=f"{bucket}/rot.zarr", progress=False).load()
-    assert "computing only that again" in capsys.readouterr().err
-    np.testing.assert_array_equal(again.attention_received, there.attention_received)

@@ -117,16 +117,6 @@ def test_chunks_of_another_process_are_checked_before_they_are_put_in_place(apar
     assert_whole(apart.path)
 
 
-def test_of_two_that_compute_one_call_the_first_stays_and_the_other_leaves_no_file(apart):
-    other = Store(apart.path)
-    write(apart, 0, WIDE[0])
-    kept = {file.name: file.stat().st_ino for file in (apart.path / CALLS).iterdir()}
-    write(other, 0, WIDE[0])
-    assert {file.name: file.stat().st_ino for file in (apart.path / CALLS).iterdir()} == kept
-    fill(other)
-    assert_whole(apart.path)
-
-
 @pytest.mark.parametrize("checksum", ["zlib", "own"])
 def test_a_finished_store_of_an_earlier_version_is_checked_and_mended(apart, checksum):
     fill(apart)
@@ -199,16 +189,6 @@ def test_a_header_that_was_lost_is_made_again_for_its_objects_only(store):
             begin(store.path, {"number": 2}, lambda: header({"number": 2}))
         again = begin(store.path, {"number": 1}, lambda: header({"number": 1}))
         assert again.done.sum() == len(WIDE[0].edits)
-    fill(again)
-    assert_whole(store.path)
-
-
-@pytest.mark.parametrize("prompts", [1, 3, B])
-def test_a_header_that_is_made_again_for_other_blocks_takes_no_object_of_another_size(store, prompts):
-    write(store, 0, WIDE[0])
-    (store.path / HEADER).unlink()
-    again = begin(store.path, {"number": 1}, lambda: header({"number": 1}, prompts=prompts))
-    assert not again.done.any()
     fill(again)
     assert_whole(store.path)
 

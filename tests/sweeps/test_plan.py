@@ -18,10 +18,9 @@ from sinkjax.sweeps.plan import DeviceBytes, plan
 from sinkjax.sweeps.schedule import stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.spec import ForwardSpec
-from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, assert_close, model_of, prompts
+from tests.sweeps.cases import LAYERS, assert_close, model_of, prompts
 
 RECEIVED = Probe(attention_received=True)
-MAPS = (sinkjax.Site.LOGITS, sinkjax.Site.WEIGHTS)
 MASKS = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
 
 
@@ -81,13 +80,6 @@ def test_a_call_has_at_most_the_prompts_that_are_asked_for_and_the_numbers_stay(
     assert_close(cut.attention_received, whole.attention_received, 1e-5, "attention_received")
 
 
-def padded(schedule, prompts):
-    """The share of the rows of calls that are padding."""
-    calls = schedule.calls(prompts)
-    rows = sum(schedule.widths[chunk.kind] * schedule.prompt_block for _, chunk in calls)
-    return 1 - prompts * sum(len(chunk.edits) for chunk in schedule.chunks) / rows
-
-
 @pytest.mark.long  # so not with the lowest version of JAX, whose XLA holds 8 % more than is planned where weights are edited
 @pytest.mark.parametrize(
     ("B", "T", "probe", "scaled"),
@@ -117,10 +109,3 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     bytes_used = inputs + used.output_size_in_bytes + used.temp_size_in_bytes
     # docs/results/benchmarks-full.md has the ratios of users. XLA of JAX 0.12 needs a third less where weights are edited.
     assert 1.0 * bytes_used < planned < (1.7 if scaled else 1.3) * bytes_used
-
-
-def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):
-    spec = ForwardSpec(config=tiny_config, probe=EVERYTHING, logits=False)
-    _, record = jax.eval_shape(lambda *args: baseline(*args, spec=spec), tiny_params, prompts(tiny_config), LENGTHS)
-    measured = sum(array.size * array.dtype.itemsize for array in record.values())
-    assert plan(tiny_config, MASKS, LENGTHS, 12, EVERYTHING).result_bytes == len(MASKS) * measured

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 from jax.sharding import AxisType
 
 import sinkjax
@@ -17,7 +16,6 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.model import params as parameters
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import Rope
-from sinkjax.sweeps import run
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, count_traces, model_of, prompts
 
@@ -162,11 +160,3 @@ def test_edits_that_change_no_cell_are_listed(tiny_config, model):
     edits = [sinkjax.compose(), sinkjax.add_logit(0, 0.0), sinkjax.mask_key(0), sinkjax.mask_key(11, layers=0)]
     result = sinkjax.sweep(model, prompts(tiny_config)[:1], edits, probe=PROBE)  # no query comes after key 11
     assert result.attrs["unchanged"] == ["add_logit(key=0, value=0)", "mask_key(key=11, layers=0)"]
-
-
-def test_processes_that_compute_together_end_with_the_store_of_one(tiny_config, model, tmp_path, monkeypatch):
-    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
-    expected = sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, out=tmp_path / "a.zarr", progress=False).load()
-    monkeypatch.setattr(run, "fill", lambda store, *arguments: run.fill_together(lambda: store, *arguments))
-    found = sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, out=tmp_path / "b.zarr", progress=False).load()
-    xarray.testing.assert_identical(found[[*expected]].drop_attrs(), expected.drop_attrs())

@@ -17,13 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
-import zarr
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site, Statistic
 from sinkjax.checkpoints.model import Model
 from sinkjax.model.fingerprint import digest
-from sinkjax.sweeps.header import HEADER
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, interrupted, model_of, prompts
 
@@ -101,17 +99,6 @@ def test_an_interrupted_store_resumes_to_the_same_bits_with_its_own_plan(run, tm
     xarray.testing.assert_identical(run(memory=1).load(), first)  # a memory in which nothing fits: the plan is the store's
 
 
-def test_a_damaged_header_is_made_again_with_another_plan(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
-    first = run(out=None)
-    interrupted(monkeypatch, 2, run)
-    monkeypatch.setattr("sinkjax.sweeps.plan.DeviceBytes.prompts_that_fit", lambda *_: 2)  # less memory
-    (tmp_path / "x.zarr" / HEADER).unlink()
-    again = run()
-    for name in first.data_vars:
-        assert_close(again[name], first[name], 1e-5, name)
-
-
 def closing_over(power):
     return lambda x, view: (x**power).mean(axis=-1)
 
@@ -125,10 +112,6 @@ def jitted(power):
     return jax.jit(closing_over(power))
 
 
-def on_one_line(power):
-    return {2: lambda x, view: (x**2).mean(axis=-1), 3: lambda x, view: (x**3).mean(axis=-1)}[power]
-
-
 def with_a_default(power):
     def spread(x, view, power=power):
         return (x**power).mean(axis=-1)
@@ -136,25 +119,11 @@ def with_a_default(power):
     return spread
 
 
-def calling(power):
-    """A function that closes over another one, whose repr has only its name."""
-    inner = typed_in(power)
-    return lambda x, view: inner(x, view)
-
-
 def closing_over_an_array(power):
     """Of 1,001 numbers NumPy writes the first and the last three."""
     numbers = np.ones(1001)
     numbers[500] = power
     return lambda x, view: (x * numbers[500]).mean(axis=-1)
-
-
-def typed_in_class(power):
-    """A class without a source, whose repr says nothing."""
-    body = f"class Typed:\n def __call__(self, x, view): return (x**{power}).mean(axis=-1)\n def __repr__(self): return 'Typed'"
-    names = {}
-    exec(body, names)
-    return names["Typed"]()
 
 
 @dataclass(frozen=True)
@@ -167,7 +136,7 @@ class Called:
         return (x**self.power).mean(axis=-1)
 
 
-MAKERS = [closing_over, typed_in, jitted, Called, on_one_line, with_a_default, calling, closing_over_an_array, typed_in_class]
+MAKERS = [closing_over, typed_in, jitted, Called, with_a_default, closing_over_an_array]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -212,25 +181,12 @@ def other_weights(model: Model) -> Model:
     ("difference", "change"),
     [
         ("edits.sha256", lambda model, tokens: {"edits": EDITS[::-1]}),
-        ("edits.count", lambda model, tokens: {"edits": EDITS[:-1]}),
-        ("prompts.sha256", lambda model, tokens: {"tokens": tokens[::-1].copy()}),
         ("prompts.sha256", lambda model, tokens: {"lengths": LENGTHS - 1}),
-        ("prompts.positions", lambda model, tokens: {"tokens": np.pad(tokens, ((0, 0), (0, 1)))}),
         ("labels.edit.sha256", lambda model, tokens: {"labels": {"edit": ["a", "b", "c", "d"]}}),
-        ("labels.prompt", lambda model, tokens: {"labels": {"prompt": [4, 5, 6, 7]}}),
         ("probe", lambda model, tokens: {"probe": Probe(attention_received=True)}),
-        (
-            "now ...orm=False, key_norm=True, value_norm=True, nll=False",
-            lambda model, tokens: {"probe": replace(PROBE, key_norm=True, value_norm=True)},
-        ),
         ("precision", lambda model, tokens: {"precision": "default"}),
         ('attention_impl was null, now "fused"', lambda model, tokens: {"attention_impl": "fused"}),
         ("parameters", lambda model, tokens: {"model": other_weights(model)}),
-        (
-            'dtype was "float32", now "bfloat16"',
-            lambda model, tokens: {"model": model_of(model.config, model.params, "bfloat16")},
-        ),
-        ("model.name", lambda model, tokens: {"model": replace(model, source={"name": "another"})}),
         (
             'config.activation was "silu", now "relu"',
             lambda model, tokens: {"model": replace(model, config=replace(model.config, activation="relu"))},
@@ -245,22 +201,6 @@ def test_a_store_of_another_sweep_is_refused_with_the_difference(run, model, tok
         run(**change(model, tokens))
     assert difference in str(refused.value)
     assert before.identical(xarray.open_zarr(tmp_path / "x.zarr", chunks=None).load())
-
-
-@pytest.mark.parametrize("content", ["a file", "a folder", "another zarr", "broken attributes"])
-def test_a_path_that_is_no_sweep_is_refused_and_left_alone(run, tmp_path, content):
-    path = tmp_path / "x.zarr"
-    if content == "a file":
-        path.write_text("results")
-    elif content == "another zarr":
-        zarr.open_group(path, mode="w", zarr_format=2).create_array("x", shape=(2,), dtype="int32")
-    else:
-        path.mkdir()
-        (path / ("notes.txt" if content == "a folder" else ".zattrs")).write_text("[1, 2]")
-    before = sorted(path.rglob("*"))
-    with pytest.raises(SinkjaxError, match=r"x\.zarr .*not the store"):
-        run()
-    assert sorted(path.rglob("*")) == before
 
 
 def fill_disk(monkeypatch) -> None:
