@@ -41,11 +41,11 @@ HEAD = "# Nothing lost, nothing silently wrong"
 KINDS = {"cli": "wrong commands", "api": "wrong calls from Python"}
 SUITES = {
     "robustness/test_stores.py": "stores that are damaged or half-made",
-    "robustness/test_checkpoints.py": "checkpoints of trainings that are damaged, and trainings whose folder or clock changes",
+    "robustness/test_checkpoints.py": "checkpoints of trainings that are damaged",
     "robustness/test_races.py": "20 races of 2 and of 3 processes for one store; one that is killed",
     "robustness/test_models.py": "models: saved over, refused, broken off",
-    "robustness/test_full_disk.py": "full disks and limits on file sizes",
-    "robustness/test_signals.py": "SIGINT and SIGTERM: 210 in a sweep and a training, and where they hit",
+    "robustness/test_full_disk.py": "full disks",
+    "robustness/test_signals.py": "SIGINT and SIGTERM, wherever they hit",
     "sweeps/test_kill.py": "sweeps killed 42 times while they write and 47 times while the store is made",
     "train/test_kill.py": "trainings of three kinds, each killed at least 40 times",
     "study/test_kill.py": "a study killed 44 times",

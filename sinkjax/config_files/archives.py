@@ -46,6 +46,9 @@ def unpack(archive: Path) -> Path:
             entries = {_name(entry, archive): entry for entry in packed.infolist()}
             inner = _checked(archive, packed, entries)
             packed.extractall(scratch)  # of each entry at most the bytes that it states
+        for name, entry in entries.items():
+            if not entry.is_dir() and (scratch / name).stat().st_size < entry.file_size:
+                raise zipfile.BadZipFile(f"{entry.filename} has fewer bytes than it states")
         top = next(iter({name.parts[0] for name in entries}))
         alone = inner.parts == (top,) and all(name.parts[0] == top for name in entries)
         (scratch / top if alone else scratch).rename(folder)  # a zip of the folder itself, or of its content

@@ -100,7 +100,7 @@ def test_an_interruption_leaves_nothing(sent, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(archives, "_extract", interrupted)
+    monkeypatch.setattr("zipfile.ZipFile.extractall", interrupted)
     with pytest.raises(KeyboardInterrupt):
         unpack(sent)
     assert [path.name for path in sent.parent.iterdir()] == ["sent.zip"]
