@@ -1,7 +1,6 @@
 """Edges of the sink on docs/how-to/explain.md: the strongest ones, and how much of the sink circuits of them keep.
 
-python scripts/edges.py run [MODEL ...]   measure, and keep the numbers in docs/results/data/edges.json; until a model is
-                                          done, its parts are in results/edges, and an interrupted run goes on there
+python scripts/edges.py run [MODEL ...]   measure, and keep the numbers in docs/results/data/edges.json
 python scripts/edges.py page              write the tables of the page from that file
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from sinkjax.report.markdown import table
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE = ROOT / "docs/results/data/edges.json", ROOT / "docs/how-to/explain.md"
-PARTS = ROOT / "results/edges"
 BEGIN = "<!-- edges made by scripts/edges.py -->"
 SIZES = {"mini-softmax": (8, 64), "smollm2-135m": (4, 24), "gemma3-270m": (4, 24)}  # prompts, and tokens of each
 GROUPS, CHECKED, SHOWN = ((4, 16), (64, 256), (1024, 4096)), 8, 4  # sizes of circuits that are measured in one call
@@ -43,34 +40,17 @@ def run(*names: str) -> None:
         model = sinkjax.load(name)
         tokens, lengths = sinkjax.encode(model, packaged_documents()[:prompts], length=length)
         given: dict[str, Any] = {"senders": ("head_out", "mlp_out"), "positions": 0, "lengths": lengths, "progress": False}
+        begun = time.process_time()
         measure = partial(sinkjax.attribute_edges, model, tokens, sink, exact=None, **given)
-        found = part(name, "checked", checked, partial(measure, exact=CHECKED))
+        found = checked(measure(exact=CHECKED))
         for few in GROUPS:
             if counts := [number for number in few if number < found["edges"]]:
-                found = joined(found, part(name, counts[-1], circuits, partial(measure, circuits=counts)))
+                found = joined(found, circuits(measure(circuits=counts)))
+        seconds = time.process_time() - begun
         known = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
-        known[name] = {"prompts": prompts, "length": length, **found, "seconds": round(found["seconds"])}
+        known[name] = {"prompts": prompts, "length": length, **found, "seconds": round(seconds)}
         DATA.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        for path in PARTS.glob(part_name(name, "*")):
-            path.unlink()
-        print(f"{name}: {found['edges']:,} edges, {found['seconds']:.0f} s of processor time", flush=True)
-
-
-def part_name(name: str, of: Any) -> str:
-    """The file of a part; parts of other prompts have another."""
-    return "{}-{}x{}-{}.json".format(name, *SIZES[name], of)
-
-
-def part(name: str, of: Any, read: Callable[..., dict[str, Any]], measure: Callable[[], xarray.Dataset]) -> dict[str, Any]:
-    """A part of a model's numbers, measured or from an interrupted run, with the seconds of processor time that it took."""
-    path = PARTS / part_name(name, of)
-    if not path.exists():
-        begun = time.process_time()
-        found = read(measure()) | {"seconds": time.process_time() - begun}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found), encoding="utf-8")
-        print(name, of, f"{found['seconds']:.0f} s", flush=True)
-    return json.loads(path.read_text(encoding="utf-8"))
+        print(f"{name}: {found['edges']:,} edges, {seconds:.0f} s of processor time", flush=True)
 
 
 def checked(data: xarray.Dataset) -> dict[str, Any]:
@@ -95,7 +75,7 @@ def circuits(data: xarray.Dataset) -> dict[str, Any]:
 def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """The numbers of two parts."""
     both = {name: one.get(name, {}) | other[name] for name in ("faithfulness", "kept")}
-    return {**one, **both, "seconds": one["seconds"] + other["seconds"]}
+    return {**one, **both}
 
 
 def write_page() -> None:

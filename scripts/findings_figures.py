@@ -4,7 +4,8 @@
     python scripts/findings_figures.py                                       the figures only
 
 `models.csv` has one row for each model and untrained twin, which pages name (scripts/named.py), `sizes.csv` their tokens by size,
-and `exceptions.csv` the tokens that differ from most.
+and `exceptions.csv` the tokens that differ from most. The figures of the finished plans (pretrain-340k-losses.png,
+while-it-learns-optimisers.png) were drawn by this script at commit bcea367d.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ import numpy as np
 from long_tables import as_text
 from named import DOCS, GEMMA, SMOL, SUMMARY, Row, read, summaries
 
-from sinkjax.analysis.intervals import FEWEST
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.config_files.files import user_place, write
 from sinkjax.papers.kiya._alone import HALF, compared
-from sinkjax.report.figures.style import COLOURS, MARKERS, render, styled
+from sinkjax.report.figures.style import COLOURS, render, styled
 from sinkjax.study.folder import open_store, store_path
 
 if TYPE_CHECKING:
@@ -44,33 +44,6 @@ COLUMNS = {
 }
 EDGES = np.geomspace(1e-4, 2, 61)  # of the sizes over the first token's
 MOST = 40  # exceptions that are kept
-KINDS = {  # what the tables of pretraining-340k.csv change
-    "optimisation and data": ("gu-batch", "gu-data", "gu-learning-rate", "gu-weight-decay"),
-    "heads, MLPs, norms, positions": ("gu-heads", "gu-mlp", "gu-norm", "gu-position", "li-head-norm"),
-    "first tokens and visible keys": ("gu-fixed-token", "gu-prefix", "gu-random-tokens", "gu-window"),
-    "biases, gates, sink logits": ("gu-bias", "gu-k-bias", "qiu-gates", "sink-logits"),
-    "other normalisers": ("gu-normaliser", "gu-p-norm", "gu-scale", "gu-sigmoid"),
-}
-NAMED = {  # rows with a label, and where it is
-    ("gu-weight-decay", "decay 5"): ("decay 5", (8, -3)),
-    ("gu-weight-decay", "decay 2"): ("decay 2", (-50, -3)),
-    ("gu-weight-decay", "decay 0"): ("no decay", (8, -14)),
-    ("gu-data", "1 / 100"): ("1 / 100 of the data", (8, -3)),
-    ("gu-heads", "8 heads"): ("8 heads", (-16, 12)),
-    ("gu-fixed-token", "no fixed token"): ("no BOS", (8, -34)),
-    ("gu-normaliser", "sigmoid(qk)"): ("sigmoid", (24, 28)),
-    ("li-head-norm", "head-wise RMSNorm"): ("head-wise RMSNorm", (40, 34)),
-}
-BASE, OPTIMISERS = "AdamW, pre-norm", ("SGD with momentum", "Muon", "Muon and single-scale RMSNorm", "OrthoAdam")
-APART = {  # labels that are not above and to the right of their points
-    "SGD with momentum": (-24, -64),
-    "Muon": (40, -18),
-    "Muon and single-scale RMSNorm": (70, -42),
-    "OrthoAdam": (-58, 6),
-    "QK-norm": (-44, 34),
-    "heads of 16 dims instead of 64": (6, -14),
-    "DynamicTanh": (8, -14),
-}
 
 
 def rows_of(model: str, data: xarray.Dataset, vocabulary: int) -> dict[str, list[Sequence[object]]]:
@@ -203,67 +176,6 @@ def timeline(file: Path = DOCS / "results/data/emergence/summary.csv") -> Figure
     return figure
 
 
-def cells(file: Path, column: str) -> dict[tuple[str, str], Row]:
-    """Return the cells of a column of a long table by table and row."""
-    return {(row["table"], row["row"]): row for row in read(file) if row["column"] == column and row["mean"]}
-
-
-@styled
-def losses(file: Path = DOCS / "results/data/pretraining-340k.csv") -> Figure:
-    """Draw loss against attention to the first token, a point for each row; rows with fewer than 8 seeds are hollow."""
-    from matplotlib.figure import Figure
-
-    first, loss = cells(file, "attention to token 1"), cells(file, "loss")
-    at = {row: (float(first[row]["mean"]), float(loss[row]["mean"])) for row in first if row in loss}
-    base = at["gu-bias", "no bias"]
-    figure = Figure(figsize=(7.2, 5.6), layout="constrained")
-    panel = figure.subplots()
-    for (kind, tables), colour, marker in zip(KINDS.items(), COLOURS, MARKERS, strict=False):
-        for few in (False, True):
-            of = [row for row in at if row[0] in tables and at[row] != base and (int(first[row]["n"]) < FEWEST) == few]
-            fill = "none" if few else colour
-            across, up = np.array([at[row] for row in of]).reshape(-1, 2).T
-            panel.scatter(across, up, s=30, marker=marker, facecolor=fill, edgecolor=colour)
-        panel.scatter([], [], s=30, marker=marker, color=colour, label=kind)
-    panel.scatter(*base, s=150, marker="*", color="black", label="baseline", zorder=3)
-    panel.scatter([], [], s=30, facecolor="none", edgecolor="#555555", label=f"fewer than {FEWEST} seeds")
-    line = {"arrowstyle": "-", "color": "#888888", "linewidth": 0.6}
-    for row, (label, place) in NAMED.items():
-        panel.annotate(label, at[row], place, textcoords="offset points", fontsize=10, arrowprops=line)
-    panel.set(xlim=(0, 0.56), yscale="log", xlabel="attention to the first token", ylabel="held-out loss (nats per token)")
-    panel.set_yticks([3, 3.5, 4, 4.5, 5], ["3.0", "3.5", "4.0", "4.5", "5.0"])
-    panel.minorticks_off()
-    figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return figure
-
-
-@styled
-def optimisers(file: Path = DOCS / "results/data/while-it-learns.csv") -> Figure:
-    """Draw the largest activation against attention to the first token: the mean of each row, with intervals over its seeds.
-
-    Changed optimisers and other changes have a colour each.
-    """
-    from matplotlib.figure import Figure
-
-    first, spike = cells(file, "attention to token 1"), cells(file, "spike")
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    panel = figure.subplots()
-    line = {"arrowstyle": "-", "color": "#888888", "linewidth": 0.6}
-    for row in (row for row in first if row[0] == "table optimisers"):
-        x, y = ([float(of[row][end]) for end in ("mean", "low", "high")] for of in (first, spike))
-        label, place = row[1], APART.get(row[1], (6, 5))
-        colour = "black" if label == BASE else COLOURS[0] if label in OPTIMISERS else COLOURS[1]
-        panel.hlines(y[0], x[1], x[2], color=colour, linewidth=0.8)
-        panel.vlines(x[0], y[1], y[2], color=colour, linewidth=0.8)
-        panel.plot(x[0], y[0], "o", color=colour)
-        panel.annotate(label, (x[0], y[0]), place, textcoords="offset points", fontsize=10, color=colour, arrowprops=line)
-    panel.set(xlim=(0.04, 0.44), yscale="log", xlabel="attention to the first token")
-    panel.set_ylabel("largest activation over the median")
-    panel.set_yticks([10, 20, 50, 100], ["10", "20", "50", "100"])
-    panel.minorticks_off()
-    return figure
-
-
 def of0(rows: Sequence[Row]) -> str:
     """The heads that sink on the first key without an edit."""
     return next(row["mean"] for row in rows if (row["edit"], row["measure"]) == ("no edit", "heads that sink on key 0 (%)"))
@@ -280,8 +192,6 @@ FIGURES = {
     "scan": scans,
     "crossover": crossover,
     "emergence-timeline": timeline,
-    "pretrain-340k-losses": losses,
-    "while-it-learns-optimisers": optimisers,
 }
 
 if __name__ == "__main__":

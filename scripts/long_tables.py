@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from named import read
@@ -40,6 +40,11 @@ def as_text(head: Sequence[str], lines: Iterable[Line]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([head, *lines])
     return out.getvalue()
+
+
+def rows_as_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows with the columns of the first as CSV; a cell that a row lacks is empty."""
+    return as_text([*rows[0]], [[row.get(name, "") for name in rows[0]] for row in rows])
 
 
 def replace(path: Path, head: Sequence[str], lines: Sequence[Line]) -> None:

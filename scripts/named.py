@@ -8,11 +8,11 @@ predictions/model: "all", "sinks", "others" (no sink predicted), "right", "wrong
 behind an intervention and "/", or "share", their mean share of the first key's attention, or "least", the activation alone of
 the wrong one that has least. {emergence/model/measure}, and {emergence/model/measure/effect}, are from emergence/summary.csv,
 {in-use/model/way} from in-use.csv.xz; with a second way, the share of the added loss that this one saves.
-{speed/section/measure} is from benchmarks.csv with its smallest and largest, its value, goal, place, share of the peer's time
-and missed goals behind ":value", ":goal", ":where", ":time" and ":missed", and three cells of a table behind ":row"; with stars
-it is the span of all that match. {340k/row} is how much a row takes from the softmax's sink, {sooner/row} the share of the
-steps after which it has the softmax's last loss, {card/model} a printed sink card, {card/model/headings}
-the beginnings of its lines of these, and {file; table; row; column; .2f} a cell of a table of scripts/long_tables.py.
+{speed/section/measure} is from benchmarks.csv with its smallest and largest, its value, share of the peer's time and missed
+goals behind ":value", ":time" and ":missed", and three cells of a table behind ":row"; with stars it is the span of all that
+match. {340k/row} is how much a row takes from the softmax's sink, {sooner/row} the share of the steps after which it has the
+softmax's last loss, {card/model} a printed sink card, {card/model/headings} the beginnings of its lines of these, and
+{file; table; row; column; .2f} a cell of a table of scripts/long_tables.py.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ MODELS = {
     "smollm": SMOL,
     "gemma": GEMMA,
     "gemma-without": GEMMA._replace(bos="none"),
-    "gemma-the": GEMMA._replace(bos="506"),
     "smollm-behind": SMOL._replace(bos="0"),
     "trained": TRAINED,
     **{name: given for given, name in MINIS.items()},
@@ -228,10 +227,6 @@ class Named:
         match which:
             case "value":
                 return first["value"] + unit
-            case "goal":
-                return goal_of(found, unit)
-            case "where":
-                return place_of(found)
             case "missed":
                 return f"{sum(row['met'] == 'missed' for row in found)} of {sum(bool(row['goal']) for row in found)}"
             case "time":

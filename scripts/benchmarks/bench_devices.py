@@ -22,9 +22,7 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.study.choice import choose
 from sinkjax.study.parts import specs
 from sinkjax.study.registry import find
-from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, duration, plan_resolved
-from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
-from sinkjax.sweeps.sharing import origins, worth
+from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, plan_resolved
 
 MODEL = "untrained:llama-3.2-3b"
 PLATFORM = "h200"
@@ -42,15 +40,10 @@ GOALS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A study's largest sweep, by numbers of processes and of the devices of each.
-
-    plans: what is planned. finest: for plans below their goal, what calls of one prompt and one edit keep, and how many times as
-    long they take.
-    """
+    """A study's largest sweep: its plan by numbers of processes and of the devices of each."""
 
     study: str
     plans: dict[tuple[int, int], Plan]
-    finest: dict[tuple[int, int], tuple[float, float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,28 +59,14 @@ def measure(study: str) -> Row:
     config: Any = dataclasses.replace(choose(study).config, model=MODEL, prompts=PROMPTS)
     architecture = open_checkpoint(MODEL, weights=False).config
     sweep: Any = max(specs(find(study), config, architecture), key=lambda one: len(getattr(one, "edits", ())) * one.prompts)
-    B, T, L = sweep.prompts, config.length, architecture.layers
+    B, T = sweep.prompts, config.length
     resolved = [resolve(edit, architecture, [T] * B, T) for edit in sweep.edits]
 
     def planned(processes: int, devices: int) -> Plan:
         hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)
         return plan_resolved(architecture, resolved, (B, T), sweep.probe, config.dtype, hardware)
 
-    def finest(processes: int, devices: int, plan: Plan) -> tuple[float, float]:
-        hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)
-        groups: dict[object, list[int]] = {}
-        for number, entry in enumerate(resolved):
-            groups.setdefault(kind_of(entry), []).append(number)
-        widths = (1,) * len(groups)
-        starts = origins(resolved, architecture, worth(architecture, B, T, hardware.kind))
-        single = Schedule(1, widths, cut_into_chunks([*groups.values()], widths, starts, L))
-        blocks = duration(single, B, L, 1, hardware, extra=0)
-        kept = plan.kept * plan.critical_passes * plan.schedule.prompt_block / blocks
-        taken, planned = (duration(one, B, L, T, hardware, TOKENS_PER_BLOCK["gpu"]) for one in (single, plan.schedule))
-        return kept, taken / planned
-
-    plans = {shape: planned(*shape) for shape in GOALS}
-    return Row(study, plans, {shape: finest(*shape, plan) for shape, plan in plans.items() if plan.kept < GOALS[shape]})
+    return Row(study, {shape: planned(*shape) for shape in GOALS})
 
 
 def numbers(rows: Sequence[Row]) -> list[Number]:
@@ -105,36 +84,21 @@ def section(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         for (processes, devices), plan in row.plans.items():
-            found = row.finest.get((processes, devices))
-            finest = [f"{found[0]:.2f}", f"{found[1]:.1f}"] if found else ["", ""]
-            b, goal = plan.schedule.prompt_block, GOALS[processes, devices]
-            met = ("met" if plan.kept >= goal else "missed") if goal else ""
-            lines.append(
-                [
-                    f"{row.study}: {plan.edits} edits x {plan.prompts} prompts",
-                    f"{processes} x {devices}",
-                    f"{plan.processes}",
-                    f"{b}",
-                    " ".join(str(width) for width in plan.schedule.widths),
-                    f"{b * plan.positions * max(plan.schedule.widths):,}",
-                    f"{plan.rounds}",
-                    f"{plan.kept:.2f}",
-                    f"{plan.kept * processes * devices:.1f}",
-                    f"{goal:.2f}" if goal else "",
-                    met,
-                    *finest,
-                ]
-            )
-    head = [
-        "sweep",
-        "processes x devices",
-        "of use",
-        "prompts a call",
-        "edits a call, by kind",
-        "tokens, at most",
-        "calls of a device",
-    ]
-    head += ["kept", "times as fast", "goal, kept", "", "kept by the smallest calls", "times as long"]
+            b, widths, goal = plan.schedule.prompt_block, plan.schedule.widths, GOALS[processes, devices]
+            line = {
+                "sweep": f"{row.study}: {plan.edits} edits x {plan.prompts} prompts",
+                "processes x devices": f"{processes} x {devices}",
+                "of use": f"{plan.processes}",
+                "prompts a call": f"{b}",
+                "edits a call, by kind": " ".join(map(str, widths)),
+                "tokens, at most": f"{b * plan.positions * max(widths):,}",
+                "calls of a device": f"{plan.rounds}",
+                "kept": f"{plan.kept:.2f}",
+                "times as fast": f"{plan.kept * processes * devices:.1f}",
+                "goal, kept": f"{goal:.2f}" if goal else "",
+                "": ("met" if plan.kept >= goal else "missed") if goal else "",
+            }
+            lines.append(line)
     return filled(
         "devices",
         prompts=PROMPTS,
@@ -142,8 +106,7 @@ def section(rows: Sequence[Row]) -> str:
         platform=PLATFORM,
         ahead=Hardware(devices=2).calls_ahead,
         extra=TOKENS_PER_BLOCK["gpu"],
-        tokens=rows[0].plans[1, 1].positions,
-        table=markdown(head, lines),
+        table=markdown([*lines[0]], [[*line.values()] for line in lines]),
     )
 
 

@@ -1,6 +1,6 @@
-"""Measure and judge sweeps, a study, trainings and loads on a GPU, beside PyTorch: docs/results/benchmarks-full.md.
+"""Measure and judge sweeps, a study and trainings on a GPU, beside PyTorch: docs/results/benchmarks-full.md.
 
-    python scripts/benchmarks/bench_gpu.py                        about fifteen minutes on one GPU with 70 GB, and 20 GB of disk
+    python scripts/benchmarks/bench_gpu.py                        about fifteen minutes on one GPU with 70 GB
     python scripts/benchmarks/bench_gpu.py --only sweeps study    some parts; the others keep what they had
     python scripts/benchmarks/bench_gpu.py --quick                small cases on any device, a minute; prints and writes nothing
 
@@ -27,17 +27,14 @@ from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import filled
+from bench_peers.command import filled, table_of
 from bench_peers.worker import ROOT
 from measured import Goal, Number, as_number
-
-from sinkjax.report.markdown import table as markdown
 
 KEPT = ROOT / ".cache" / "bench_gpu"
 SWEEPS = ((64, 64), (16, 64), (256, 64), (16, 512))  # prompts, positions
 MODEL, QUICK_MODEL = "untrained:llama-3.2-3b", "mini-softmax"
 STUDY, QUICK_STUDY, TOKENIZER = "kiya/mask", "sweep/first-key", "mini-softmax"
-GIGABYTES = 6.4  # of a checkpoint of 3 billion parameters in bfloat16
 ROUNDS, SWEEP_ROUNDS = 5, 3
 PEERS = ("transformers", "60m-PyTorch", "1b-PyTorch")  # parts without JAX
 STUDY_RUN = "study-run"  # a process of the study's part
@@ -50,7 +47,6 @@ STEP = {"60m": 1.1}  # loss and gradient, times PyTorch's
 UTILISATION = {"60m": 35, "1b": 50}  # percent of the rate of a product
 COMPILED = 60  # seconds
 STUDIES = {"empty": 45, "full": 20}  # seconds, by the state of the compilation cache
-UNTRAINED = 5  # seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -125,12 +121,6 @@ def judged(found: Mapping[str, Found]) -> Iterator[Number]:
             yield from training_numbers(size, found[size], found.get(f"{size}-PyTorch", {}))
     for state, seconds in found.get("study", {}).get("seconds", {}).items():
         yield as_number(f"{found['study']['name']}, {state} compilation cache (s)", [seconds], goal=(None, STUDIES[state]))
-    if "untrained" in found:
-        yield as_number("untrained weights (s)", [found["untrained"]["seconds"]], goal=(None, UNTRAINED))
-    if "loading" in found:
-        from bench_load_rate import numbers
-
-        yield from numbers(found["loading"]["rates"])
 
 
 def sweep_numbers(ours: Found, theirs: Found) -> Iterator[Number]:
@@ -165,11 +155,9 @@ def training_numbers(size: str, ours: Found, theirs: Found) -> Iterator[Number]:
 
 def section(numbers: Sequence[Number], failed: Mapping[str, str], device: str, found: Mapping[str, Found]) -> str:
     """The section, in Markdown."""
-    rows = [[one.measure, one.spread(), one.goal, one.bound, one.met] for one in numbers]
-    table = markdown(("what", "measured", "goal", "bound", ""), rows)
     missing = "".join(f"\n\nNot measured: {name} ({reason})." for name, reason in failed.items())
     jax = ", ".join(sorted({each["jax"] for each in found.values() if "jax" in each}))
-    return filled("gpu", model=MODEL.partition(":")[2], study=STUDY, device=device, jax=jax, table=table + missing)
+    return filled("gpu", model=MODEL.partition(":")[2], study=STUDY, device=device, jax=jax, table=table_of(numbers) + missing)
 
 
 # The parts. Each runs in a process of its own.
@@ -235,25 +223,26 @@ def transformers(quick: bool) -> Found:
     return {"sizes": found}
 
 
+def llama(shape: Mapping[str, Any], **more: Any) -> Any:
+    """The config of transformers' Llama of a shape."""
+    from transformers import LlamaConfig
+
+    names = {"vocab_size": "vocabulary", "hidden_size": "width", "intermediate_size": "mlp_width"}
+    names |= {"num_hidden_layers": "layers", "num_attention_heads": "heads"}
+    return LlamaConfig(**{name: shape[own] for name, own in names.items()}, **more)
+
+
 def eager_sweep(model: Any, tokens: np.ndarray, device: str) -> Callable[[], Any]:
     """The same sweep by whole forwards of transformers' Llama of this shape, with the same statistics. Weights are random."""
     import jax
     import torch
     from bench_peers.transformers_side import MaskedKey
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     ours, edit = model.config, MaskedKey()
-    config = LlamaConfig(
-        vocab_size=ours.vocab_size,
-        hidden_size=ours.width,
-        intermediate_size=ours.mlp_width,
-        num_hidden_layers=ours.layers,
-        num_attention_heads=ours.heads,
-        num_key_value_heads=ours.kv_heads,
-        head_dim=ours.head_dim,
-        tie_word_embeddings=ours.tied,
-        attn_implementation=edit.name,
-    )
+    sizes = {name: getattr(ours, name) for name in ("layers", "width", "heads", "mlp_width")} | {"vocabulary": ours.vocab_size}
+    more = {"num_key_value_heads": ours.kv_heads, "head_dim": ours.head_dim, "tie_word_embeddings": ours.tied}
+    config = llama(sizes, attn_implementation=edit.name, **more)
     dtype = getattr(torch, str(jax.tree.leaves(model.params)[0].dtype))
     with torch.device(device):
         blocks = LlamaForCausalLM(config).to(dtype).eval().model
@@ -298,16 +287,8 @@ def peer_training(size: str, quick: bool) -> Found:
 
     shape = training_shape(size, quick)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = transformers.LlamaConfig(
-        vocab_size=shape["vocabulary"],
-        hidden_size=shape["width"],
-        intermediate_size=shape["mlp_width"],
-        num_hidden_layers=shape["layers"],
-        num_attention_heads=shape["heads"],
-        max_position_embeddings=shape["context"],
-        attn_implementation="sdpa",
-        tie_word_embeddings=False,
-    )
+    more = {"max_position_embeddings": shape["context"], "tie_word_embeddings": False}
+    config = llama(shape, attn_implementation="sdpa", **more)
     with torch.device(device):
         model = transformers.LlamaForCausalLM(config)
     tokens = torch.randint(shape["vocabulary"], (shape["batch"], shape["context"] + 1), device=device)
@@ -370,24 +351,6 @@ def study_run(quick: bool) -> Found:
     return {"seconds": whole - loading}
 
 
-def untrained(quick: bool) -> Found:
-    """Seconds until random weights are on the device, with compilation."""
-    import jax
-
-    import sinkjax
-
-    begun = time.perf_counter()
-    jax.block_until_ready(sinkjax.load(f"untrained:{QUICK_MODEL}" if quick else MODEL, dtype="bfloat16").params)
-    return {"seconds": time.perf_counter() - begun}
-
-
-def loading(quick: bool) -> Found:
-    """Bytes a second of a load, of plain reads of its files, and of their SHA-256."""
-    from bench_load_rate import QUICK, SHAPE, measured
-
-    return {"rates": measured(QUICK if quick else SHAPE, 0.05 if quick else GIGABYTES, 1 if quick else 2)[1]}
-
-
 PARTS: dict[str, Callable[[bool], Found]] = {
     "sweeps": sweeps,
     "transformers": transformers,
@@ -396,8 +359,6 @@ PARTS: dict[str, Callable[[bool], Found]] = {
     "study": study,
     "1b": partial(training, "1b"),
     "1b-PyTorch": partial(peer_training, "1b"),
-    "untrained": untrained,
-    "loading": loading,
 }
 
 

@@ -23,13 +23,12 @@ import jax
 import ml_dtypes
 import numpy as np
 from bench_peers import command
-from bench_peers.command import cpu, filled, span
+from bench_peers.command import cpu, filled, table_of
 from bench_peers.worker import CORES
 from measured import Number, as_number
 
 import sinkjax
 from sinkjax.checkpoints.safetensors import write_safetensors
-from sinkjax.report.markdown import table as markdown
 
 GOAL = 80  # percent of the rate at which the files are read
 SHARDS, ROUNDS, PIECE = 4, 5, 1 << 24
@@ -161,15 +160,8 @@ def numbers(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[Numb
 
 def section(found: Mapping[str, Mapping[str, Sequence[float]]], **about: str) -> str:
     """The section, in Markdown."""
-    shares = {one.measure.split(",")[0].rpartition(" ")[2]: one for one in numbers(found) if one.goal}
-    rows = []
-    for place, ways in found.items():
-        rates = (span([each / 1e9 for each in ways[way]]) for way in ("reading", "loading", "SHA-256"))
-        one = shares[place]
-        rows.append([place, *rates, one.spread(), one.bound, f"{one.goal}: {one.met}"])
-    head = ("files", "reading, GB/s", "loading, GB/s", "SHA-256, GB/s", "share, %", "bound, %", "goal")
     rounds = len(found["disk"]["reading"])
-    return filled("load-rate", shards=SHARDS, rounds=rounds, jax=jax.__version__, table=markdown(head, rows), **about)
+    return filled("load-rate", shards=SHARDS, rounds=rounds, jax=jax.__version__, table=table_of([*numbers(found)]), **about)
 
 
 if __name__ == "__main__":

@@ -27,25 +27,23 @@ from sinkjax.report.markdown import table as markdown
 from sinkjax.sweeps.plan import plan
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
-EDITS, PROMPTS, LENGTH = 64, 64, 64
+MODEL, EDITS, PROMPTS, LENGTH = "mini-softmax", 64, 64, 64
 ROUNDS = 9
 GOALS = {"in memory": 1.15, "into a store": 1.35}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    parser = command.parser(__doc__, "bench_overhead", "1 round")
-    parser.add_argument("--model", default="mini-softmax", metavar="NAME", help="a model (default mini-softmax)")
-    options = parser.parse_args(arguments)
+    options = command.parser(__doc__, "bench_overhead", "1 round").parse_args(arguments)
     load = os.getloadavg()[0]
-    found = measure(options.model, 1 if options.quick else ROUNDS)
+    found = measure(1 if options.quick else ROUNDS)
     numbers = [as_number(way, taken, goal=(None, GOALS[way])) for way, taken in found.items()]
-    command.publish(section(options.model, found, load), options, numbers)
+    command.publish(section(found, load), options, numbers)
 
 
-def measure(name: str, rounds: int) -> dict[str, list[float]]:
+def measure(rounds: int) -> dict[str, list[float]]:
     """Return, for each way to sweep, its processor time in each round as a multiple of the time of its blocks."""
-    model = sinkjax.load(name)
+    model = sinkjax.load(MODEL)
     L, vocabulary = model.config.layers, model.config.vocab_size
     tokens = jax.numpy.asarray(np.random.default_rng(0).integers(0, vocabulary, (PROMPTS, LENGTH)), "int32")
     edits = [sinkjax.mask_key(number // L, layers=number % L) for number in range(EDITS)]
@@ -89,10 +87,10 @@ def processor_time(run: Callable[[], None]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def section(name: str, found: dict[str, list[float]], load: float) -> str:
+def section(found: dict[str, list[float]], load: float) -> str:
     """Return the section, in Markdown."""
     rows = [[way, span(each), str(GOALS[way]), "met" if median(each) <= GOALS[way] else "missed"] for way, each in found.items()]
-    sizes = {"model": name, "edits": EDITS, "prompts": PROMPTS, "length": LENGTH, "jax": jax.__version__, "load": f"{load:.2f}"}
+    sizes = {"model": MODEL, "edits": EDITS, "prompts": PROMPTS, "length": LENGTH, "jax": jax.__version__, "load": f"{load:.2f}"}
     return filled("overhead", **sizes, table=markdown(["sweep", "times its blocks", "goal", ""], rows))
 
 

@@ -28,13 +28,9 @@ INPUTS = ("q", "k", "v", "gate", "up")  # leaves that multiply the stream; "o" a
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    parser = command.parser(__doc__, "bench_scan", "2,048 tokens of mini-softmax, one round")
-    parser.add_argument("--model", default="smollm2-135m", metavar="NAME", help="a model (default smollm2-135m)")
-    parser.add_argument("--tokens", type=int, default=49_152, metavar="N", help="tokens to scan (default 49152)")
-    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="rounds (default 2)")
-    options = parser.parse_args(arguments)
+    options = command.parser(__doc__, "bench_scan", "2,048 tokens of mini-softmax, one round").parse_args(arguments)
     load = os.getloadavg()[0]
-    name, count, rounds = ("mini-softmax", 2048, 1) if options.quick else (options.model, options.tokens, options.rounds)
+    name, count, rounds = ("mini-softmax", 2048, 1) if options.quick else ("smollm2-135m", 49_152, 2)
     scan, products = measure(name, count, rounds)
     times = [one / other for one, other in zip(scan, products, strict=True)]
     text = command.filled(

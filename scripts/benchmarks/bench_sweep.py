@@ -28,7 +28,6 @@ from bench_peers.worker import CORES, ROOT, Worker
 
 TRANSFORMERLENS = ROOT / ".venv-transformerlens"
 LAYERS = 30  # of SmolLM2-135M
-DEPTHS = (4, 32)  # layers for which compilation is timed
 MATMUL = {"size": 2048, "repeats": 4}
 
 Record = Mapping[str, np.ndarray]
@@ -48,16 +47,16 @@ class Case:
         return {"layers": self.layers} if task == "sweep" else {}
 
 
+FULL = Case(16, 64, tuple(range(LAYERS)), {"forward": 5, "sweep": 3})
+QUICK = Case(2, 16, (0, 12, LAYERS - 1), {"forward": 1, "sweep": 1})
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
     parser = command.parser(__doc__, "bench_sweep", "2 prompts of 16 tokens, 3 edits, 1 round")
     parser.add_argument("--skip-transformerlens", action="store_true", help="leave TransformerLens out")
-    parser.add_argument("--forward-rounds", type=int, default=5, metavar="N", help="rounds of one forward (default 5)")
-    parser.add_argument("--sweep-rounds", type=int, default=3, metavar="N", help="rounds of the sweep (default 3)")
     options = parser.parse_args(arguments)
-    rounds = {"forward": options.forward_rounds, "sweep": options.sweep_rounds}
-    full, quick = Case(16, 64, tuple(range(LAYERS)), rounds), Case(2, 16, (0, 12, LAYERS - 1), dict.fromkeys(rounds, 1))
-    found = measure(quick if options.quick else full, options.skip_transformerlens)
+    found = measure(QUICK if options.quick else FULL, options.skip_transformerlens)
     command.publish(section(found), options, numbers(found))
 
 
@@ -69,16 +68,13 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
     python = None if skip_transformerlens else transformerlens_python()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}  # all else as JAX has it, like the command line
-        ours, chosen = start_ours(folder, case, **cache)
+        ours, chosen = start_ours(folder, case)
         work = ours.ask("work", layers=case.layers)
         sides, versions = {OURS: ours}, {OURS: chosen["versions"]}
         for side, worker in start_peers(folder, python):
             sides[side], versions[side] = worker, worker.ask("read")["versions"]
 
-        largest, first_calls = compare_sides(sides, case, folder)
-        first_calls = {"empty": first_calls, "filled": second_process(folder, case, cache)}
-        compiled = compile_depths(folder, case)
+        largest = compare_sides(sides, case, folder)
         libraries = {"XLA": ours, "torch": sides["transformers"]}
         products = in_turn(libraries, "matmul", MATMUL, case.rounds["forward"], warm_up=1)
         seconds = {task: in_turn(sides, task, case.arguments(task), case.rounds[task]) for task in TASKS}
@@ -103,15 +99,12 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
         block_flops=work["block_flops"],
         passes={task: dict.fromkeys(sides, whole[task]) | {OURS: work["passes"][task]} for task in TASKS},
         differences=largest,
-        first_calls=first_calls,
-        compiled=compiled,
-        model_layers=LAYERS,
     )
 
 
-def start_ours(folder: Path, case: Case, **environment: str) -> tuple[Worker, dict[str, Any]]:
+def start_ours(folder: Path, case: Case) -> tuple[Worker, dict[str, Any]]:
     """A process of sinkjax that has its prompts, and what it says about them."""
-    worker = Worker("sinkjax_side", folder, **environment)
+    worker = Worker("sinkjax_side", folder)
     return worker, worker.ask("choose", prompts=case.prompts, length=case.length)
 
 
@@ -124,28 +117,24 @@ def start_peers(folder: Path, python: Path | None) -> Iterator[tuple[str, Worker
         yield "TransformerLens", Worker("transformerlens_side", folder, python)
 
 
-def compare_sides(sides: Mapping[str, Worker], case: Case, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Have every side do every task once, which is also its warm-up.
-
-    Returns, by side, the largest difference of each statistic from sinkjax, and the seconds of sinkjax's first call by task.
-    """
+def compare_sides(sides: Mapping[str, Worker], case: Case, folder: Path) -> dict[str, dict[str, float]]:
+    """Have every side do every task once, which is also its warm-up; return each side's largest difference by statistic."""
     largest: dict[str, dict[str, float]] = {side: {} for side in sides if side != OURS}
-    first_calls, reference = {}, {}
+    reference: Record = {}
     for task in TASKS:
         for side, worker in sides.items():
             say(f"{side}: {TASKS[task]}, to compare its numbers")
             file = folder / f"{side}-{task}.npz"
-            seconds = worker.ask(task, save=str(file), **case.arguments(task))["seconds"]
+            worker.ask(task, save=str(file), **case.arguments(task))
             with np.load(file) as arrays:
                 record = dict(arrays)
-            if side == OURS:
-                first_calls[task], reference = seconds, record
+            reference = record if side == OURS else reference
             found = compare(f"{side}, {TASKS[task]}", record, reference)
             if task == "sweep":
                 check_edits(side, record, case.layers)
             if side != OURS:
                 largest[side] = {name: max(value, largest[side].get(name, 0.0)) for name, value in found.items()}
-    return largest, first_calls
+    return largest
 
 
 def compare(what: str, record: Record, reference: Record) -> dict[str, float]:
@@ -185,24 +174,6 @@ def check_edits(side: str, record: Record, layers: Sequence[int]) -> None:
     for edit, layer in enumerate(layers):
         if not np.allclose(received[edit, :, layer, :, 0] * received.shape[-1], 1, atol=1e-5):
             raise SystemExit(f"{side}: the edit of layer {layer} did not mask key 0 there, so no time counts")
-
-
-def second_process(folder: Path, case: Case, cache: Mapping[str, str]) -> dict[str, float]:
-    """Seconds of each task's first call in a process that finds the compilation cache filled."""
-    say(f"{OURS}: a second process")
-    worker, _ = start_ours(folder, case, **cache)
-    seconds = {task: worker.ask(task, **case.arguments(task))["seconds"] for task in TASKS}
-    worker.close()
-    return seconds
-
-
-def compile_depths(folder: Path, case: Case) -> dict[int, dict[str, Any]]:
-    """What compiling sinkjax's programs takes, without a cache, for models of several depths."""
-    say(f"{OURS}: compilation at {', '.join(map(str, DEPTHS))} and {LAYERS} layers")
-    worker, _ = start_ours(folder, case)
-    compiled = {depth: worker.ask("compile", depth=depth) for depth in (*DEPTHS, LAYERS)}
-    worker.close()
-    return compiled
 
 
 def in_turn(

@@ -21,16 +21,14 @@ from typing import Any
 
 import numpy as np
 from bench_peers import command
-from bench_peers.command import filled, say, span
-from bench_peers.report import table
+from bench_peers.command import filled, say, span, table_of
 from bench_peers.worker import CORES, Worker
 from measured import Number, as_number
 
 from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.report.markdown import table as markdown
 
 OURS, SEEDS, EAGER, COMPILED = "sinkjax", "sinkjax, a seed for each core", "PyTorch", "PyTorch, compiled"
-HUGE = ", huge pages"
-PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # memory in pages of 2 MB where Linux gives them to who asks
 GOAL = 1.5  # times as fast as the faster PyTorch, for "mini"
 GOAL_SHARE = 0.75  # of the rate of products, for loss and gradient of "60m"
 TOLERANCE = 1e-4
@@ -58,11 +56,8 @@ QUICK = Effort(1, {"mini": 2})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    parser = command.parser(__doc__, "bench_train", "the smallest size, a few steps, 1 round")
-    parser.add_argument("--mini", action="store_true", help="the smaller model alone")
-    options = parser.parse_args(arguments)
-    full = Effort(FULL.rounds, {"mini": FULL.steps["mini"]}) if options.mini else FULL
-    found = measure(QUICK if options.quick else full)
+    options = command.parser(__doc__, "bench_train", "the smallest size, a few steps, 1 round").parse_args(arguments)
+    found = measure(QUICK if options.quick else FULL)
     command.publish(section(*found), options, numbers(*found))
 
 
@@ -73,13 +68,12 @@ def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str], list[
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ours, torch = Worker("pretrain_sinkjax", folder), Worker("pretrain_torch", folder)
-        huge = Worker("pretrain_sinkjax", folder, **PAGES), Worker("pretrain_torch", folder, **PAGES)
         about |= ours.ask("versions")
         about["versions"] = about["versions"] | torch.ask("versions")["versions"]
         about["products"] = ours.ask("products")["gflops"]
         for size in effort.steps:
             difference = agreement(ours, torch, folder, size)
-            parts = {pages: worker.ask("parts", shape=SHAPES[size]) for pages, worker in (("", ours), (HUGE, huge[0]))}
+            parts = ours.ask("parts", shape=SHAPES[size])
             about["sizes"][size] = {"difference": difference, "parts": parts, **ours.ask("about", shape=SHAPES[size])}
         for number in range(effort.rounds):
             for size, steps in effort.steps.items():
@@ -93,14 +87,11 @@ def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str], list[
                     asked[SEEDS] = (ours, "run", {**asked[OURS][2], "seeds": CORES})
                 if shutil.which("g++"):
                     asked[COMPILED] = (torch, "train", {**theirs, "compiled": True})
-                if size == "60m":  # the smaller one takes too little memory for its pages to matter
-                    for way, worker in ((OURS, huge[0]), (COMPILED if COMPILED in asked else EAGER, huge[1])):
-                        asked[way + HUGE] = (worker, *asked[way][1:])
                 for way, (worker, job, values) in asked.items():
                     taken = worker.ask(job, **values)["milliseconds"]
                     times.setdefault((size, way), []).append(taken)
                     say(f"round {number + 1} of {effort.rounds}: {size}, {way}: {taken:.4g} ms a step")
-        for worker in (ours, torch, *huge):
+        for worker in (ours, torch):
             worker.close()
     return about, times
 
@@ -171,13 +162,9 @@ def section(about: Mapping[str, Any], times: Mapping[tuple[str, str], Sequence[f
         versions=", ".join(f"{name} {number}" for name, number in about["versions"].items()),
         rounds=effort.rounds,
         compiled="" if any(way == COMPILED for _, way in times) else " (no C++ compiler: not compiled)",
-        table=table(header, rows),
-        goals=table(
-            ["times as fast as the faster PyTorch", "goal", "measured", "", "bound"],
-            [[one.measure, one.goal, one.spread(), one.met, one.bound] for one in speeds(about, times)],
-        ),
+        table=markdown(header, rows),
+        goals=table_of(speeds(about, times)),
         products=f"{about['products']:.0f}",
-        tunables=" ".join(f"{name}={value}" for name, value in PAGES.items()),
         difference=f"{max(found['difference'] for found in about['sizes'].values()):.1e}",
         parts=parts_table(about["sizes"]),
     )
@@ -188,13 +175,13 @@ def parts_table(sizes: Mapping[str, Any]) -> str:
     rows = []
     for size, found in sizes.items():
         flops = SHAPES[size]["batch"] * SHAPES[size]["context"] * found["flops"]
-        for pages, parts in found["parts"].items():
-            loss, gradient = (flops / of / parts[name] / parts["gflops"] / 1e6 for name, of in (("loss", 3), ("gradient", 1)))
-            goal = ("met" if gradient >= GOAL_SHARE else "missed") if size == "60m" else ""
-            milliseconds = [f"{parts[name]:.1f}" for name in ("loss", "gradient", "optimiser")]
-            rows.append([f"{size}, sinkjax{pages}", *milliseconds, f"{loss:.0%}", f"{gradient:.0%}", goal])
+        parts = found["parts"]
+        loss, gradient = (flops / of / parts[name] / parts["gflops"] / 1e6 for name, of in (("loss", 3), ("gradient", 1)))
+        goal = ("met" if gradient >= GOAL_SHARE else "missed") if size == "60m" else ""
+        milliseconds = [f"{parts[name]:.1f}" for name in ("loss", "gradient", "optimiser")]
+        rows.append([f"{size}, sinkjax", *milliseconds, f"{loss:.0%}", f"{gradient:.0%}", goal])
     head = ["", "loss", "loss and gradient", "optimiser", "share, loss", "share, loss and gradient", f"goal: {GOAL_SHARE:.0%}"]
-    return table(head, rows)
+    return markdown(head, rows)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from statistics import median
 
 from bench_peers.worker import CORES, ROOT
 from sinkjax.analysis.estimates import three_digits
+from sinkjax.report.markdown import table as markdown
 from sinkjax.runtime.backend import processor
 
 sys.path.append(str(ROOT / "scripts"))
@@ -48,6 +49,12 @@ def filled(template: str, **numbers: object) -> str:
     """The section of a template of scripts/templates/benchmarks, with the machine and the day. A paragraph is one line."""
     machine = {"date": date.today().isoformat(), "cpu": cpu(), "cores": CORES}
     return page(f"benchmarks/{template}.md", given(machine | numbers), width=100_000).strip()
+
+
+def table_of(numbers: Sequence[Number]) -> str:
+    """Numbers with their goals and bounds, in Markdown."""
+    rows = [[one.measure, one.spread(), one.goal, one.bound, one.met] for one in numbers]
+    return markdown(("what", "measured", "goal", "bound", ""), rows)
 
 
 def cpu() -> str:

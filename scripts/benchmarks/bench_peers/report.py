@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from measured import Number, as_number
 
-from bench_peers.command import filled
+from bench_peers.command import filled, span, table_of
+from sinkjax.report.markdown import table as markdown
 
 OURS = "sinkjax"
 # Sides agree when |difference| <= TOLERANCE |value| + ROUNDING |largest value|. The second part is eight float32 roundings of the
@@ -31,8 +31,7 @@ class Measured:
     its load average before the start. versions: side -> package -> version. seconds: task -> side -> one entry a round; the
     entries of one round stand at one place. matmul: library -> GFLOP/s, one entry a round. block_flops: of one block on all
     prompts. passes: task -> side -> blocks computed. differences: side -> statistic -> the largest difference from sinkjax, over
-    all runs. first_calls: cache -> task -> seconds of a process's first call. compiled: layers -> the reply of sinkjax's
-    `compile`. model_layers: those of the model.
+    all runs.
     """
 
     model: str
@@ -50,16 +49,12 @@ class Measured:
     block_flops: float
     passes: Mapping[str, Mapping[str, int]]
     differences: Mapping[str, Mapping[str, float]]
-    first_calls: Mapping[str, Mapping[str, float]]
-    compiled: Mapping[int, Mapping[str, Any]]
-    model_layers: int
 
 
 def section(m: Measured) -> str:
     """The whole section, in Markdown."""
     versions = "; ".join(f"{side}: " + ", ".join(f"{name} {v}" for name, v in m.versions[side].items()) for side in m.versions)
     names = list(next(iter(m.differences.values())))
-    planned = m.compiled[m.model_layers]["planned"]
     return filled(
         "sweep",
         **{name: getattr(m, name) for name in ("model", "prompts", "length", "text", "edits", "date", "cpu", "cores")},
@@ -67,17 +62,14 @@ def section(m: Measured) -> str:
         load=f"{m.load:.2f}",
         versions=versions,
         timings=timings(m),
-        goals=verdicts(m),
+        goals=table_of(speeds(m)),
         rounding=f"{ROUNDING / TOLERANCE:.1e}",
-        agreement=table(["", *names], [[side, *(f"{each[name]:.1e}" for name in names)] for side, each in m.differences.items()]),
+        agreement=markdown(
+            ["", *names], [[side, *(f"{each[name]:.1e}" for name in names)] for side, each in m.differences.items()]
+        ),
         block=f"{m.block_flops / 1e9:.2f}",
         rates=rates(m),
-        products="; ".join(f"{library} {spread(values, '.0f')}" for library, values in m.matmul.items()),
-        first_calls=first_calls(m),
-        depths=depths(m),
-        planned=", ".join(f"{part} {size / 1e6:.2f}" for part, size in planned.items()),
-        planned_total=f"{sum(planned.values()) / 1e6:.2f}",
-        memory=memory(m),
+        products="; ".join(f"{library} {span(values)}" for library, values in m.matmul.items()),
     )
 
 
@@ -88,9 +80,9 @@ def timings(m: Measured) -> str:
     for side in m.versions:
         row = [side]
         for task in TASKS:
-            row += [spread(m.seconds[task][side]), "" if side == OURS else spread(ratios(m, task, side))]
+            row += [span(m.seconds[task][side]), "" if side == OURS else span(ratios(m, task, side))]
         rows.append(row)
-    return table(header, rows)
+    return markdown(header, rows)
 
 
 def speeds(m: Measured) -> list[Number]:
@@ -111,12 +103,6 @@ def numbers(m: Measured) -> list[Number]:
     return [*speeds(m), *products, *blocks]
 
 
-def verdicts(m: Measured) -> str:
-    """Each goal, and whether the median over rounds reaches it."""
-    rows = [[one.measure, one.goal, one.spread(), one.met, one.bound] for one in speeds(m)]
-    return table(["times as fast as", "goal", "measured", "", "bound"], rows)
-
-
 def rates(m: Measured) -> str:
     """Achieved GFLOP/s, counting the matrix products of the blocks that are computed."""
     rows = []
@@ -126,45 +112,9 @@ def rates(m: Measured) -> str:
             flops = m.passes[task][side] * m.block_flops
             row += [str(m.passes[task][side]), f"{flops / median(m.seconds[task][side]) / 1e9:.0f}"]
         rows.append(row)
-    return table(["", *(f"{TASKS[task]}, {unit}" for task in TASKS for unit in ("blocks", "GFLOP/s"))], rows)
-
-
-def first_calls(m: Measured) -> str:
-    """What a first call takes, in a first and in a second process, and later calls."""
-    first = [[f"first call, {cache} cache", *(f"{m.first_calls[cache][task]:.1f}" for task in TASKS)] for cache in m.first_calls]
-    return table(["", *TASKS.values()], [*first, ["later calls", *(f"{median(m.seconds[task][OURS]):.1f}" for task in TASKS)]])
-
-
-def depths(m: Measured) -> str:
-    """What compiling takes, by depth."""
-    columns = [(depth, step) for depth in m.compiled if depth != m.model_layers for step in ("trace", "compile")]
-    programs = [
-        [name, *(f"{m.compiled[depth]['programs'][name][step]:.2f}" for depth, step in columns)]
-        for name in m.compiled[m.model_layers]["programs"]
-    ]
-    return table(["compiled program", *(f"{depth} layers, {step}" for depth, step in columns)], programs)
-
-
-def memory(m: Measured) -> str:
-    """Megabytes that the compiled programs ask for."""
-    parts, rows = ("arguments", "results", "temporaries"), []
-    for name, program in m.compiled[m.model_layers]["programs"].items():
-        sizes = [program[part] for part in parts]
-        rows.append([name, *(f"{size / 1e6:.2f}" for size in (*sizes, sum(sizes)))])
-    return table(["", *parts, "in all"], rows)
+    return markdown(["", *(f"{TASKS[task]}, {unit}" for task in TASKS for unit in ("blocks", "GFLOP/s"))], rows)
 
 
 def ratios(m: Measured, task: str, side: str) -> list[float]:
     """How many times as long as sinkjax a side took, round by round."""
     return [theirs / ours for theirs, ours in zip(m.seconds[task][side], m.seconds[task][OURS], strict=True)]
-
-
-def spread(values: Sequence[float], form: str = ".2f") -> str:
-    """Median (smallest to largest)."""
-    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first column to the left, the others to the right."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,10 +1,8 @@
-"""sinkjax: the public `forward` and `sweep`, and what XLA makes of the programs behind them."""
+"""sinkjax: the public `forward` and `sweep`."""
 
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,7 @@ import sinkjax
 from bench_peers.worker import serve, versions
 from sinkjax.checkpoints.presets import named
 from sinkjax.data.corpora import passages
-from sinkjax.edits.edit import resolve
-from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
-from sinkjax.sweeps.schedule import stack
-from sinkjax.sweeps.shared import baseline, edited
-from sinkjax.transformer.forward import run
-from sinkjax.transformer.spec import ForwardSpec
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")  # a record also counts non-finite positions
 PROBE = sinkjax.Probe.of(*STATISTICS)
@@ -66,47 +58,10 @@ class Side:
         passes = {"forward": self.model.config.layers, "sweep": planned.layer_passes}
         return {"block_flops": planned.flops / planned.layer_passes, "passes": passes}
 
-    def compile(self, depth: int | None = None) -> dict[str, Any]:
-        """Compile the programs for the model, or for one of another depth: seconds, bytes planned, bytes compiled."""
-        config = self.model.config if depth is None else replace(self.model.config, layers=depth)
-        B, T = self.tokens.shape
-        weights = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), params.abstract(config))
-        tokens, lengths = jax.ShapeDtypeStruct((B, T), jnp.int32), jax.ShapeDtypeStruct((B,), jnp.int32)
-        edits = masks(range(config.layers))
-        planned = plan(config, edits, [T] * B, T, PROBE)
-        width = planned.schedule.widths[0]
-        stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits[:width]])
-        spec = ForwardSpec(config=config, probe=PROBE, logits=False, precision=PRECISION)
-        shared = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), weights, tokens, lengths)
-        start = jax.ShapeDtypeStruct((), jnp.int32)
-        programs = {
-            "forward": lambda: run.lower(weights, tokens, lengths, (), spec=spec),
-            "sweep, baseline": lambda: baseline.lower(weights, tokens, lengths, spec=spec),
-            "sweep, edits": lambda: edited.lower(weights, tokens, lengths, stacked, start, shared, spec=spec),
-        }
-        return {"planned": planned.bytes, "programs": {name: measured(lower) for name, lower in programs.items()}}
-
 
 def masks(layers: Any) -> list[sinkjax.Edit]:
     """One edit for each layer: no query but query 0 sees key 0."""
     return [sinkjax.mask_key(0, layers=layer) for layer in layers]
-
-
-def measured(lower: Any) -> dict[str, float]:
-    """Seconds to trace and to compile a program, and the bytes of its arguments, results and temporaries."""
-    begun = time.perf_counter()
-    lowered = lower()
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    done = time.perf_counter()
-    memory = compiled.memory_analysis()
-    return {
-        "trace": traced - begun,
-        "compile": done - traced,
-        "arguments": memory.argument_size_in_bytes,
-        "results": memory.output_size_in_bytes,
-        "temporaries": memory.temp_size_in_bytes,
-    }
 
 
 @partial(jax.jit, static_argnames="repeats")
@@ -122,5 +77,5 @@ def matmul(size: int, repeats: int) -> None:
 
 if __name__ == "__main__":
     side = Side(Path(sys.argv[1]))
-    jobs = (side.choose, side.forward, side.sweep, side.work, side.compile, matmul)
+    jobs = (side.choose, side.forward, side.sweep, side.work, matmul)
     serve({job.__name__: job for job in jobs})
