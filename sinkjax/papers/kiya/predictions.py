@@ -1,9 +1,9 @@
 """kiya/predictions: what three interventions do, predicted from tokens alone before any model is edited, then measured.
 
 A token that sees only itself computes the same as that token alone. So a scan of single tokens (kiya/scan) predicts whether it
-becomes a sink once it is the first visible one, is isolated, or takes the first one's place. The
-predictions in docs/results/data/predictions were committed before any sweep ran. Two controls could defeat this cause: the same tokens put into a text but
-not isolated (identity without isolation), and a text's own tokens whose attention rows are permuted (neither).
+becomes a sink once it is the first visible one, is isolated, or takes the first one's place. The predictions in
+docs/results/data/predictions were committed before any sweep ran. Two controls could defeat this cause: the same tokens put into
+a text but not isolated (identity without isolation), and a text's own tokens whose attention rows are permuted (neither).
 """
 
 from __future__ import annotations
