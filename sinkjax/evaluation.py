@@ -147,13 +147,7 @@ def evaluate(
             with a model whose rows need all keys; the past does not fit.
     """
     check_model(model)
-    how = Quantisation(
-        weights=weights,
-        activations=activations,
-        kv=kv,
-        scale=scale,
-        rotate=rotate,
-    )
+    how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate)
     if isinstance(keep, str):
         refuse(keep != SINKS, f'keep must be positions or "{SINKS}", not {short(keep)}')
         refuse(cache is not None, f'keep="{SINKS}" needs the attention to all keys, but a cache policy keeps a few')
@@ -260,14 +254,14 @@ def _forwards(
     """Measure each piece, in forward passes of up to `TOKENS` tokens."""
     count = len(tokens)
     size = -(-count // -(-count // max(1, TOKENS // tokens.shape[1])))
-    found = []
+    measured = []
     for begin in range(0, count, size):
         rows = np.minimum(np.arange(begin, begin + size), count - 1)  # pad to a single shape, so that only one program compiles
         of_rows = tuple(term.for_prompts(rows) for term in edits)
-        own = _with_kept(params, None if kept is None else kept[rows], spec)
-        out = run(own, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
-        found.append({name: np.asarray(out.record[name]) for name in spec.probe.dims()})
-    return {name: np.concatenate([each[name] for each in found])[:count] for name in found[0]}
+        used = _with_kept(params, None if kept is None else kept[rows], spec)
+        out = run(used, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
+        measured.append({name: np.asarray(out.record[name]) for name in spec.probe.dims()})
+    return {name: np.concatenate([each[name] for each in measured])[:count] for name in measured[0]}
 
 
 def _streamed(
@@ -275,12 +269,12 @@ def _streamed(
 ) -> NDArray[np.floating[Any]]:
     """Compute the loss at every position of texts that are read in chunks."""
     states: Any = None
-    found: list[jax.Array] = []
+    losses: list[jax.Array] = []
     for first in range(0, tokens.shape[1] - 1, CHUNK):
         piece = jnp.asarray(tokens[:, first : first + CHUNK + 1])
         nll, states = stream(params, piece, jnp.asarray(lengths, jnp.int32), jnp.int32(first), states, edits, spec=spec)
-        found.append(nll)
-    return np.concatenate(found, axis=1)
+        losses.append(nll)
+    return np.concatenate(losses, axis=1)
 
 
 def _check_quantised(how: Quantisation, edits: Edits) -> None:

@@ -95,8 +95,8 @@ def generate(
             longer than the context; the edits do not fit; the temperature or the seed is negative; the past does not fit.
     """
     start = _ids(model, prompt, bos, past)
-    (found,) = generate_all(model, [start], edits, max_new_tokens, temperature, seed, past=past)
-    return _text(model, start, found) if isinstance(prompt, str) else found
+    (new,) = generate_all(model, [start], edits, max_new_tokens, temperature, seed, past=past)
+    return _text(model, start, new) if isinstance(prompt, str) else new
 
 
 def generate_all(
@@ -134,7 +134,7 @@ def generate_all(
     resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions must be in the prompt
     resolve(edits, model.config, (lengths + max_new_tokens).tolist(), total)  # and every generated token must keep a key
     end = model.source.get("eos")
-    found: list[list[int]] = [[] for _ in starts]
+    generated: list[list[int]] = [[] for _ in starts]
     going = np.ones(len(starts), bool)
     shortest = int(lengths.min())
     next_logits = _following(params, resolved, shortest, total, apart or functools.partial(Unstacked.of, params, spec), spec)
@@ -146,11 +146,11 @@ def generate_all(
             going[place] = token != end
             if going[place]:
                 rows[place, position] = token
-                found[place].append(token)
+                generated[place].append(token)
         going &= step < max_new_tokens - 1
         if not going.any():
             break
-    return found
+    return generated
 
 
 def check_temperature(temperature: Any) -> None:
@@ -231,7 +231,7 @@ def _ids(model: Model, prompt: str | Sequence[int], bos: str | int, past: Past |
     return list(map(int, ids))
 
 
-def _text(model: Model, start: list[int], found: list[int]) -> str:
+def _text(model: Model, start: list[int], new: list[int]) -> str:
     """Return the text that tokens add to a prompt, including a leading space."""
     assert model.tokenizer is not None
-    return model.tokenizer.decode([*start, *found])[len(model.tokenizer.decode(start)) :]
+    return model.tokenizer.decode([*start, *new])[len(model.tokenizer.decode(start)) :]

@@ -58,5 +58,5 @@ def show(
     }
     assert model.tokenizer  # `encode` raises for a model without a tokenizer
     texts = model.tokenizer.tokens(tokens[0].tolist())
-    said = f"{model.source['name']}, {model.source['dtype']}, BOS: {resolved_bos(model, bos)}"
-    return maps_of(records, texts, said=said, layers=layers)
+    caption = f"{model.source['name']}, {model.source['dtype']}, BOS: {resolved_bos(model, bos)}"
+    return maps_of(records, texts, said=caption, layers=layers)

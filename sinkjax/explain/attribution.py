@@ -100,17 +100,15 @@ def attribute(
     """
     check_model(model)
     config = model.config
-    sites = as_sites(nodes, config)
+    sites = as_sites("node", nodes, tuple(CALLED), config)
     one_of("method", method, ("first-order", "integrated"))
     if not is_count(steps):
         raise SinkjaxError(f"steps must be an int of at least 1, not {short(steps)}")
     if not (exact is None or exact == "all" or is_count(exact)):
         raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {short(exact)}')
-    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
-    probe.check(config, tokens.shape[1])
-    run = Prepared(model.params, config, tokens, lengths, positions, probe, metric, precision)
+    run = Prepared.of(model, tokens, lengths, positions, probe, metric, precision)
     for site in sites:
-        resolve(replacing(site, positions, 0.0, 0), config, known, tokens.shape[1])
+        run.resolve(replacing(site, positions, 0.0, 0))
     donors, same = donated(run, sites, replace)
     baseline = np.asarray(run.checked())
     numbers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
@@ -122,24 +120,16 @@ def attribute(
         estimate, gap = integrated(run, donors, labels, steps)
         about |= {"steps": steps, "completeness_gap": gap}
     estimate = np.where(same, 0.0, estimate)
-    largest = np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")
-    chosen = np.arange(len(estimate)) if exact == "all" else largest[: exact or 0]
-    found = np.full(estimate.shape, np.nan)
-    if chosen.size:
-        edits, every = [Edit((), "no edit")], nodes_of(labels)
-        for number in chosen:
-            site, layer, index = every[number]
-            edits.append(replacing(site, positions, donors[site], layer, index).named(str(labels["node"][number])))
-        swept = sweep(model, tokens, edits, probe, lengths, out=out, precision=precision, progress=progress)
-        values = np.asarray(run.of_sweep(swept))
-        found[chosen] = np.where(same, 0.0, values[1:] - values[0])
-    agreement = compared(estimate[chosen].mean(axis=1), found[chosen].mean(axis=1))
-    axes = ("node", "prompt")
-    return xarray.Dataset(
-        {"estimate": (axes, estimate), "exact": (axes, found), "gap": (axes, found - estimate), "baseline": ("prompt", baseline)},
-        {name: ("node", column) for name, column in labels.items()} | {"prompt": np.arange(len(known))},
-        about | agreement,
-    )
+    chosen = np.arange(len(estimate)) if exact == "all" else largest_first(estimate)[: exact or 0]
+    every = nodes_of(labels)
+
+    def replaced(number: int) -> Edit:
+        site, layer, index = every[number]
+        return replacing(site, positions, donors[site], layer, index).named(str(labels["node"][number]))
+
+    swept = {"out": out, "progress": progress}
+    data = with_exact("node", run, model, estimate, same, chosen, replaced, baseline, **swept)
+    return data.assign_coords({name: ("node", column) for name, column in labels.items()}).assign_attrs(about | data.attrs)
 
 
 @dataclass(frozen=True)
@@ -154,6 +144,19 @@ class Prepared:
     probe: Probe
     metric: Metric
     precision: str
+
+    @classmethod
+    def of(
+        cls, model: Model, tokens: Any, lengths: Any, positions: Select, probe: Probe, metric: Metric, precision: str
+    ) -> Prepared:
+        """Check the prompts and what is measured of them."""
+        tokens, lengths, _ = check_batch(tokens, lengths, model.config, model.tokenizer)
+        probe.check(model.config, tokens.shape[1])
+        return cls(model.params, model.config, tokens, lengths, positions, probe, metric, precision)
+
+    def resolve(self, edit: Edit) -> None:
+        """Raise unless an edit fits the prompts."""
+        resolve(edit, self.config, np.asarray(self.lengths).tolist(), self.tokens.shape[1])
 
     def record(self, edits: Sequence[Edit] = (), tokens: Any = None, probe: Probe | None = None, remat: bool = False) -> Record:
         """The record of an edited run."""
@@ -194,17 +197,16 @@ def is_count(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and given >= 1
 
 
-def as_sites(nodes: str | Sequence[str], config: Config) -> list[Site]:
-    """The sites of nodes, in their order. Errors: one is unknown, named twice or lacking."""
-    names = [nodes] if isinstance(nodes, str) else list(nodes)
-    allowed = [str(site) for site in CALLED]
+def as_sites(what: str, given: str | Sequence[str], allowed: Sequence[Site], config: Config) -> list[Site]:
+    """The named sites, in the order of `allowed`. Errors: one is unknown, named twice or lacking. what: "node", for messages."""
+    names = [given] if isinstance(given, str) else list(given)
     for name in names:
-        one_of("node", name, allowed)
+        one_of(what, name, [str(site) for site in allowed])
         if missing := lacks(config, Site(name)):
-            raise SinkjaxError(f"there is no node {name}: this model has {missing}")
-    if not names or len(set(names)) < len(names):
-        raise SinkjaxError(f"nodes must name each of its sites once, not {short(nodes)}")
-    return [Site(name) for name in allowed if name in names]
+            raise SinkjaxError(f"there is no {what} {name}: this model has {missing}")
+    if not names or len({*names}) < len(names):
+        raise SinkjaxError(f"{what}s must name each site once, not {short(given)}")
+    return [site for site in allowed if site in names]
 
 
 def each_of(site: Site, config: Config) -> int:
@@ -314,10 +316,38 @@ def replaced_in_part(
     return jnp.asarray(run.metric(run.record(edits, remat=True)))
 
 
-def compared(estimate: np.ndarray, exact: np.ndarray) -> dict[str, float]:
-    """Return the agreement of two numbers over nodes, {} for fewer than two nodes or a constant."""
-    if len(estimate) < 2 or not np.ptp(estimate) or not np.ptp(exact):
-        return {}
-    from scipy.stats import pearsonr, spearmanr
+def largest_first(estimate: np.ndarray) -> np.ndarray:
+    """Return the order of estimates [n, B] by the absolute value of their means over prompts."""
+    return np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")
 
-    return {"spearman": float(spearmanr(estimate, exact)[0]), "pearson": float(pearsonr(estimate, exact)[0])}
+
+def with_exact(
+    axis: str,
+    run: Prepared,
+    model: Model,
+    estimate: np.ndarray,
+    same: np.ndarray,
+    chosen: np.ndarray,
+    edit_of: Callable[[int], Edit],
+    baseline: np.ndarray,
+    **options: Any,
+) -> xarray.Dataset:
+    """Compare estimates [n, B] with the exact effects of `edit_of` the chosen ones, computed in a sweep with these options.
+
+    The attributes `spearman` and `pearson` are missing for fewer than two chosen ones, or if one side is constant.
+    """
+    exact, about = np.full(estimate.shape, np.nan), {}
+    if chosen.size:
+        edits = [Edit((), "no edit"), *map(edit_of, chosen.tolist())]
+        swept = sweep(model, run.tokens, edits, run.probe, run.lengths, precision=run.precision, **options)
+        values = np.asarray(run.of_sweep(swept))
+        exact[chosen] = np.where(same, 0.0, values[1:] - values[0])
+    means = estimate[chosen].mean(axis=1), exact[chosen].mean(axis=1)
+    if len(chosen) > 1 and np.ptp(means[0]) and np.ptp(means[1]):
+        from scipy.stats import pearsonr, spearmanr
+
+        about = {"spearman": float(spearmanr(*means)[0]), "pearson": float(pearsonr(*means)[0])}
+    axes = (axis, "prompt")
+    effects: dict[str, Any] = {"estimate": estimate, "exact": exact, "gap": exact - estimate}
+    variables = {name: (axes, effect) for name, effect in effects.items()} | {"baseline": ("prompt", baseline)}
+    return xarray.Dataset(variables, {"prompt": np.arange(estimate.shape[1])}, about)

@@ -18,17 +18,15 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
-from sinkjax.edits.edit import Edit, resolve
-from sinkjax.edits.site import SITES, Site, lacks
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.site import SITES, Site
 from sinkjax.edits.term import Select
-from sinkjax.errors import SinkjaxError, one_of, short
-from sinkjax.explain.attribution import CALLED, Metric, Prepared, compared, donated, each_of, is_count
+from sinkjax.errors import SinkjaxError, short
+from sinkjax.explain.attribution import CALLED, Metric, Prepared, as_sites, donated, each_of, is_count, largest_first, with_exact
 from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
-from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.settings import fixed_settings
-from sinkjax.sweeps.run import sweep
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -108,55 +106,31 @@ def attribute_edges(
     check_model(model)
     config = model.config
     refuse_without_stream(config)
-    writes, read = _sites("sender", senders, SENDERS, config), _sites("reader", readers, READERS, config)
+    sources, targets = as_sites("sender", senders, SENDERS, config), as_sites("reader", readers, READERS, config)
     for whole, parts in ((Site.ATTN_OUT, {Site.HEAD_OUT}), (Site.ATTN_IN, {Site.Q_IN, Site.K_IN, Site.V_IN})):
-        if whole in (*writes, *read) and (both := parts & {*writes, *read}):
+        if whole in (*sources, *targets) and (both := parts & {*sources, *targets}):
             raise SinkjaxError(f"{whole} and {min(both)} name the same edges twice; choose one")
     if not (exact is None or is_count(exact)):
         raise SinkjaxError(f"exact must be None or an int of at least 1, not {short(exact)}")
-    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
-    probe.check(config, tokens.shape[1])
-    run = Prepared(model.params, config, tokens, lengths, positions, probe, metric, precision)
-    donors, same = donated(run, writes, replace)
-    graph = _Graph(run, writes, read, donors, _edges(writes, read, config))
+    run = Prepared.of(model, tokens, lengths, positions, probe, metric, precision)
+    donors, same = donated(run, sources, replace)
+    graph = _Graph(run, sources, targets, donors, _edges(sources, targets, config))
     if not graph.edges:
         raise SinkjaxError("no reader reads after one of these senders")
     for entry in graph.edits(graph.inputs()):
-        resolve(entry, config, known, tokens.shape[1])
+        run.resolve(entry)
     baseline = np.asarray(run.checked(), np.float64)
-    record = written(run, writes)
-    change = {(site, layer): changes(run, site, donors[site], record, layer) for site in writes for layer in range(config.layers)}
+    record, pairs = written(run, sources), itertools.product(sources, range(config.layers))
+    change = {(site, layer): changes(run, site, donors[site], record, layer) for site, layer in pairs}
     estimate = np.where(same, 0.0, _estimates(graph, change))
-    order = np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")
-    found = np.full(estimate.shape, np.nan)
-    chosen, names = order[: exact or 0], [_name(*edge) for edge in graph.edges]
-    if len(chosen):
-        edits = [Edit((), "no edit"), *(_patched(graph, change, number, names[number]) for number in chosen)]
-        values = np.asarray(run.of_sweep(sweep(model, tokens, edits, probe, lengths, precision=precision, progress=progress)))
-        found[chosen] = np.where(same, 0.0, values[1:] - values[0])
-    axes = ("edge", "prompt")
+    order, names = largest_first(estimate), [_name(*edge) for edge in graph.edges]
+    patched = lambda number: _patched(graph, change, number, names[number])  # noqa: E731
+    data = with_exact("edge", run, model, estimate, same, order[: exact or 0], patched, baseline, progress=progress)
     fields = ("sender", "sender_layer", "sender_head", "reader", "reader_layer", "reader_head")
-    columns = [
-        np.array([str(one) if isinstance(one, Site) else one for one in column]) for column in zip(*graph.edges, strict=True)
-    ]
-    coordinates = {name: ("edge", column) for name, column in zip(fields, columns, strict=True)}
-    data = xarray.Dataset(
-        {"estimate": (axes, estimate), "exact": (axes, found), "gap": (axes, found - estimate), "baseline": ("prompt", baseline)},
-        {"edge": names, "prompt": np.arange(len(known)), **coordinates},
-        compared(estimate[chosen].mean(axis=1), found[chosen].mean(axis=1)),
-    )
+    columns = ([str(end) if isinstance(end, Site) else end for end in column] for column in zip(*graph.edges, strict=True))
+    coordinates = {name: ("edge", list(column)) for name, column in zip(fields, columns, strict=True)}
+    data = data.assign_coords({"edge": names, **coordinates})
     return data if not circuits else data.merge(_circuits(graph, order, circuits, baseline), combine_attrs="override")
-
-
-def _sites(what: str, given: str | Sequence[str], allowed: tuple[Site, ...], config: Config) -> list[Site]:
-    names = [given] if isinstance(given, str) else list(given)
-    for name in names:
-        one_of(what, name, [str(site) for site in allowed])
-        if missing := lacks(config, Site(name)):
-            raise SinkjaxError(f"there is no {what} {name}: this model has {missing}")
-    if not names or len({*names}) < len(names):
-        raise SinkjaxError(f"{what}s must name each site once, not {short(given)}")
-    return [site for site in allowed if site in names]
 
 
 def _heads(reader: Site, config: Config) -> tuple[int, ...]:

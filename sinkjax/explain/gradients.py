@@ -64,14 +64,13 @@ def gradient_norms(
     heads = () if spec.heads is None else (axis_size(config, spec.heads),)
     shape = (config.layers, *tokens.shape[:2], *heads, axis_size(config, spec.dims))
     none = jnp.zeros(shape, jnp.promote_types(dtype_of(model.params), jnp.float32))
-    norms = _norms(none, model.params, jnp.asarray(tokens), lengths, site=site, config=config, precision=precision)
-    found = np.moveaxis(np.asarray(norms, np.float64), (0, 2), (1, -1))
+    values = _norms(none, model.params, jnp.asarray(tokens), lengths, site=site, config=config, precision=precision)
+    norms = np.moveaxis(np.asarray(values, np.float64), (0, 2), (1, -1))
     predicts = np.arange(tokens.shape[1]) < np.asarray(known)[:, None] - 1
-    found = np.where(predicts.reshape(len(known), *(1,) * (found.ndim - 2), -1), found, np.nan)
+    norms = np.where(predicts.reshape(len(known), *(1,) * (norms.ndim - 2), -1), norms, np.nan)
     axes = ("prompt", "layer", *((spec.heads,) if spec.heads else ()), "position")
-    return xarray.Dataset(
-        {"gradient_norm": (axes, found), "ratio": (axes, records.over_others(found))}, attrs={"site": str(site)}
-    )
+    variables = {"gradient_norm": (axes, norms), "ratio": (axes, records.over_others(norms))}
+    return xarray.Dataset(variables, attrs={"site": str(site)})
 
 
 @partial(jax.jit, static_argnames=("site", "config", "precision"))

@@ -14,7 +14,7 @@ import xarray
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.explain.parts import as_places, as_split, linear, parts_of, walk
+from sinkjax.explain.parts import Prompts, as_places, linear, parts_of, walk
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -61,19 +61,15 @@ def explain_logit(
     Raises:
         SinkjaxError: The model has no vocabulary; a position or token is out of range; there are no neurons to name.
     """
-    check_model(model)
-    config = model.config
-    vocabulary(config)
-    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
-    places, split = as_places("position", known - 1 if position is None else position, known), as_split(neurons, config)
-    pair = [as_tokens(what, each, config, len(known)) for what, each in (("token", token), ("against", against))]
-    found = _logits(model.params, tokens, lengths, places, split, *pair, config=config, precision=precision)
-    contribution, removed, whole, read = map(np.asarray, found)
-
-    have, labels = parts_of(config, split)
+    refuse_without_vocabulary(model)
+    prompts, known = Prompts.of(model, tokens, lengths, neurons, precision)
+    places = as_places("position", known - 1 if position is None else position, known)
+    pair = [as_tokens(what, each, model.config, len(known)) for what, each in (("token", token), ("against", against))]
+    contribution, removed, whole, chosen = map(np.asarray, _logits(prompts, places, *pair))
+    have, labels = parts_of(model.config, prompts.split)
     axes = ("prompt", "part")
     values: dict[str, Any] = {"contribution": (axes, contribution[:, have]), "removed": (axes, removed[:, have])}
-    values |= {"logit": ("prompt", whole), "token": ("prompt", read)}
+    values |= {"logit": ("prompt", whole), "token": ("prompt", chosen)}
     return xarray.Dataset(values, labels | {"prompt": np.arange(len(whole))})
 
 
@@ -98,9 +94,8 @@ def logit_lens(
     Raises:
         SinkjaxError: The model has no vocabulary; a position is out of range.
     """
-    check_model(model)
+    refuse_without_vocabulary(model)
     config = model.config
-    vocabulary(config)
     tokens, lengths, _ = check_batch(tokens, lengths, config, model.tokenizer)
     T = tokens.shape[1]
     chosen = None if positions is None else tuple(np.atleast_1d(positions).tolist())
@@ -114,11 +109,11 @@ def logit_lens(
     return xarray.Dataset({name: (axes, np.asarray(array)) for name, array in found.items()}, labels)
 
 
-def vocabulary(config: Config) -> int:
-    """The number of tokens. Errors: a model without."""
-    if config.vocab_size is None:
+def refuse_without_vocabulary(model: Model) -> None:
+    """Raise if a model has no logits."""
+    check_model(model)
+    if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so no logits")
-    return config.vocab_size
 
 
 def as_tokens(what: str, token: Any, config: Config, B: int) -> np.ndarray | None:
@@ -128,26 +123,18 @@ def as_tokens(what: str, token: Any, config: Config, B: int) -> np.ndarray | Non
     array = np.asarray(token)
     if array.dtype.kind not in "iu" or array.shape not in ((), (B,)):
         raise SinkjaxError(f"{what} must be a token id, or one for each of {B} prompts, not {short(token)}")
-    if ((array < 0) | (array >= vocabulary(config))).any():
+    if ((array < 0) | (array >= config.vocab_size)).any():
         raise SinkjaxError(f"{what} {array} is not in the vocabulary, which has {config.vocab_size} tokens")
     return np.broadcast_to(array, (B,)).astype(np.int32)
 
 
-@partial(jax.jit, static_argnames=("config", "precision"))
+@jax.jit
 def _logits(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    places: jax.Array,
-    split: jax.Array | None,
-    token: jax.Array | None,
-    against: jax.Array | None,
-    *,
-    config: Config,
-    precision: str,
+    prompts: Prompts, places: jax.Array, token: jax.Array | None, against: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Contributions and falls [B, C + 1], the logit [B] and its token [B]."""
-    _, parts, h = walk(params, tokens, lengths, places, split, None, config=config, precision=precision)
+    params, config, precision = prompts.params, prompts.config, prompts.precision
+    _, parts, h = walk(prompts, places, None)
     if token is None:
         token = logits_of(final_normed(h, params, config), params, config, precision)[:, 0].argmax(axis=-1)
     unembed = params["embed"] if config.tied else params["unembed"].T
@@ -174,26 +161,19 @@ def _lens(params: Params, tokens: jax.Array, lengths: jax.Array, places: jax.Arr
     record = run(params, tokens, lengths, (), spec=spec).record
     first, _ = embed(params, tokens, lengths, (), dataclasses.replace(spec, probe=Probe()))
     depths = jnp.concatenate([first[:, None, places], record["resid"]], axis=1)
-    B, D, P = depths.shape[:3]
+    B, P = len(tokens), len(places)
     following = jnp.take_along_axis(tokens, jnp.broadcast_to(jnp.minimum(places + 1, tokens.shape[1] - 1), (B, P)), axis=1)
-    block = min(P, max(1, NLL_TOKENS // B))
-    blocks = -(-P // block)
 
-    def split(array: jax.Array, axis: int) -> jax.Array:
-        pad = [(0, blocks * block - P if each == axis else 0) for each in range(array.ndim)]
-        padded = jnp.pad(array, pad)
-        return jnp.moveaxis(padded.reshape(*array.shape[:axis], blocks, block, *array.shape[axis + 1 :]), axis, 0)
-
-    def read(h: jax.Array) -> jax.Array:
+    def log_probabilities(h: jax.Array) -> jax.Array:
         x = final_normed(h, params, spec.config)
         return jax.nn.log_softmax(logits_of(x, params, spec.config, spec.precision), axis=-1)
 
-    def of_block(inputs: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        streams, targets = inputs  # [B, D, Q, d] and [B, Q]
-        last = read(streams[:, -1])
+    def of_position(inputs: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        streams, targets = inputs  # [D, B, 1, d] and [B, 1]
+        last = log_probabilities(streams[-1])
 
         def of_depth(h: jax.Array) -> dict[str, jax.Array]:
-            logp = read(h)
+            logp = log_probabilities(h)
             return {
                 "nll": -jnp.take_along_axis(logp, targets[..., None], axis=-1)[..., 0],
                 "kl": (jnp.exp(last) * (last - logp)).sum(axis=-1),
@@ -201,14 +181,13 @@ def _lens(params: Params, tokens: jax.Array, lengths: jax.Array, places: jax.Arr
                 "top_probability": jnp.exp(logp.max(axis=-1)),
             }
 
-        found: dict[str, jax.Array] = jax.lax.map(of_depth, streams.swapaxes(0, 1))  # [D, B, Q]
+        found: dict[str, jax.Array] = jax.lax.map(of_depth, streams)  # [D, B, 1]
         return found
 
-    found: dict[str, jax.Array] = jax.lax.map(of_block, (split(depths, 2), split(following, 1)))  # [blocks, D, B, Q]
+    columns = depths.transpose(2, 1, 0, 3)[:, :, :, None], following.T[..., None]
+    found = jax.lax.map(of_position, columns, batch_size=min(P, max(1, NLL_TOKENS // B)))  # [P, D, B, 1]
     real = {name: places < lengths[:, None] - (name == "nll") for name in found}
-
-    def join(name: str, array: jax.Array) -> jax.Array:
-        whole = jnp.moveaxis(array, (0, 2), (2, 0)).reshape(B, D, blocks * block)[..., :P]
-        return jnp.where(real[name][:, None], whole, -1 if name == "top" else jnp.nan)
-
-    return {name: join(name, array) for name, array in found.items()}
+    return {
+        name: jnp.where(real[name][:, None], array[..., 0].transpose(2, 1, 0), -1 if name == "top" else jnp.nan)
+        for name, array in found.items()
+    }

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 
+from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.site import Site, lacks
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.model.batch import as_array
+from sinkjax.model.batch import as_array, check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, normed_outputs
 from sinkjax.model.params import Params
@@ -31,48 +33,73 @@ from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
+
 START = 3  # parts before the first block: embedding, position vector, bias of the embedding's norm
 WATCHED = (Site.ATTN_IN, Site.QUERY, Site.KEY, Site.VALUE, Site.HEAD_OUT, Site.ATTN_OUT, Site.NEURON, Site.MLP_OUT)
+
+
+@struct.dataclass
+class Prompts:
+    """A model and prompts, one position of each of which is followed. split: the layer whose MLP is split, int [], or None."""
+
+    params: Params
+    tokens: jax.Array
+    lengths: jax.Array
+    split: Any
+    config: Config = struct.field(pytree_node=False)
+    precision: str = struct.field(pytree_node=False)
+
+    @classmethod
+    def of(cls, model: Model, tokens: Any, lengths: Any, neurons: Any, precision: str) -> tuple[Prompts, np.ndarray]:
+        """Check the arguments of an explanation; also return the lengths as numpy int [B]."""
+        check_model(model)
+        tokens, lengths, known = check_batch(tokens, lengths, model.config, model.tokenizer)
+        return cls(model.params, tokens, lengths, as_split(neurons, model.config), model.config, precision), known
 
 
 class Before(NamedTuple):
     """The view of a block that `walk` passes to its function.
 
     parts: float [C, B, 1, d], the parts of h so far, 0 where nothing is written yet. h: float [B, 1, d], the block's input at the
-    chosen positions. w: the block's parameters. seen: site -> its array at all positions. tape: the block's tape.
-    rotate: rotation of all positions; rotate_place: of the chosen ones. window: int, or None.
+    chosen positions. w: the block's parameters. tape: the block's tape, whose record has each site's array at all positions.
+    take: selects the chosen positions. rotate: rotation of all positions; rotate_place: of the chosen ones. window: int, or None.
     """
 
     parts: jax.Array
     h: jax.Array
     w: Params
-    seen: dict[str, jax.Array]
     tape: Tape
+    take: Callable[[jax.Array], jax.Array]
     rotate: Callable[..., tuple]
     rotate_place: Callable[..., tuple]
     window: jax.Array | None
 
+    @property
+    def config(self) -> Config:
+        return self.tape.spec.config
 
-def walk(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    place: jax.Array,
-    split: jax.Array | None,
-    account: Callable[[Before], Any] | None,
-    *,
-    config: Config,
-    precision: str,
-) -> tuple[Any, jax.Array, jax.Array]:
+    @property
+    def precision(self) -> str:
+        return self.tape.spec.precision
+
+    def site(self, name: str) -> jax.Array:
+        """The array of a site at the chosen positions, [B, 1, ...]."""
+        return self.take(self.tape.record[name])
+
+
+def walk(prompts: Prompts, place: jax.Array, account: Callable[[Before], Any] | None) -> tuple[Any, jax.Array, jax.Array]:
     """Run the blocks once. Parts follow the positions `place`, int [B].
 
-    split: int [], the layer whose MLP is split into neurons, or None. account: computes a result from each block's input.
-    Returns its results with a leading axis of layers, the last parts [C, B, 1, d] and the last stream [B, 1, d].
+    account: computes a result from each block's input. Returns its results with a leading axis of layers, the last parts
+    [C, B, 1, d] and the last stream [B, 1, d].
     """
+    config, tokens, lengths, split = prompts.config, prompts.tokens, prompts.lengths, prompts.split
     sites = [site for site in (Site.EMBED, Site.POSITION_VECTOR, *WATCHED) if not lacks(config, site)]
     watch = Probe(capture=tuple(Capture(site, name=site.value) for site in sites))
-    spec = ForwardSpec(config=config, probe=watch, logits=False, precision=precision)
-    params = with_sink_token(params, spec)
+    spec = ForwardSpec(config=config, probe=watch, logits=False, precision=prompts.precision)
+    params = with_sink_token(prompts.params, spec)
     h, start = embed(params, tokens, lengths, (), spec)
     take = partial(at_place, place=place)
     H, F, B, d = config.heads, 0 if split is None else config.neurons, h.shape[0], h.shape[-1]
@@ -88,15 +115,15 @@ def walk(
         tape = Tape(spec, (), lengths, layer)
         window = None if seen_keys is None else seen_keys[layer]
         after, _ = block(h, w, window, rotate, tape)
-        before = Before(parts, take(h), w, tape.record, tape, rotate, rotate_place, window)
-        found = None if account is None else account(before)
-        new, own = written(before, take, None if split is None else split == layer, config, precision)
-        parts = kept(parts, before, take, config)
+        before = Before(parts, take(h), w, tape, take, rotate, rotate_place, window)
+        result = None if account is None else account(before)
+        new, neurons = written(before, None if split is None else split == layer)
+        parts = kept(parts, before)
         parts = jax.lax.dynamic_update_slice_in_dim(parts, new, START + layer * (H + 2), axis=0)
-        return (after, parts if own is None else parts.at[-F:].add(own)), found
+        return (after, parts if neurons is None else parts.at[-F:].add(neurons)), result
 
-    (h, parts), found = jax.lax.scan(step, (h, parts), (jnp.arange(config.layers), params["layers"]))
-    return found, parts, take(h)
+    (h, parts), results = jax.lax.scan(step, (h, parts), (jnp.arange(config.layers), params["layers"]))
+    return results, parts, take(h)
 
 
 def at_place(x: jax.Array, place: jax.Array) -> jax.Array:
@@ -119,64 +146,64 @@ def linear(affine: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], ja
     return lambda x: affine(x) - affine(jnp.zeros_like(x))
 
 
-def stages(before: Before, take: Callable, config: Config) -> tuple[Callable, Callable]:
+def stages(before: Before) -> tuple[Callable, Callable]:
     """The two sums of a block, each as an affine map of (stream, change)."""
+    config = before.config
 
     def affine(name: str, at: jax.Array, h: jax.Array, change: jax.Array) -> jax.Array:
         h, change = jnp.broadcast_arrays(h, change)
         return add_to_residual(h, change, before.w, name, config, at)
 
-    attn_sum = (before.h if config.residual else 0) + take(before.seen["attn_out"])
+    attn_sum = (before.h if config.residual else 0) + before.site("attn_out")
     first = partial(affine, "attn_norm", attn_sum)
     if config.mlp_width is None:
         return first, lambda h, change: h
-    after = first(before.h, take(before.seen["attn_out"]))
-    mlp_sum = (after if config.residual else 0) + take(before.seen["mlp_out"])
+    after = first(before.h, before.site("attn_out"))
+    mlp_sum = (after if config.residual else 0) + before.site("mlp_out")
     return first, partial(affine, "mlp_norm", mlp_sum)
 
 
-def kept(parts: jax.Array, before: Before, take: Callable, config: Config) -> jax.Array:
+def kept(parts: jax.Array, before: Before) -> jax.Array:
     """Earlier parts as they leave a block: unchanged, unless a norm follows the sums or nothing is summed."""
-    if config.residual and not config.layout.sums:
+    if before.config.residual and not before.config.layout.sums:
         return parts
-    first, second = stages(before, take, config)
+    first, second = stages(before)
     zero = jnp.zeros_like(before.h)
     return linear(lambda part: second(linear(lambda x: first(x, zero))(part), zero))(parts)
 
 
-def written(
-    before: Before, take: Callable, here: jax.Array | None, config: Config, precision: str
-) -> tuple[jax.Array, jax.Array | None]:
+def written(before: Before, here: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
     """The parts that a block adds, as they are in the stream after the block: heads, bias of attention, MLP, [H + 2, B, 1, d].
 
-    here: whether this block's MLP is split; then its biases represent it, and its neurons are the second result [F, B, 1,
-    d].
+    here: whether this block's MLP is split; then its biases represent it, and its neurons are the second result [F, B, 1, d].
     """
-    w, seen = before.w, before.seen
-    first, second = stages(before, take, config)
+    w, config, precision = before.w, before.config, before.precision
+    first, second = stages(before)
     zero = jnp.zeros_like(before.h)
 
+    def added(name: str, raw: jax.Array, bias: str) -> tuple[jax.Array, jax.Array]:
+        """Terms `raw` [C, B, 1, d] of a sum, and its bias, behind the norm of the sum."""
+        constant = jnp.broadcast_to(w[bias], zero.shape) if bias in w else zero
+        norm = partial(as_added, w=w, name=name, config=config, at=raw.sum(axis=0) + constant)
+        return linear(norm)(raw), norm(constant)
+
     after_mlp = linear(lambda x: second(x, zero))
-    z = take(seen["head_out"])
+    z = before.site("head_out")
     z = normed_outputs(z, w, config.head_norm) if config.head_norm is not None else z
-    z = gated_outputs(z, take(seen["attn_in"]), w, config.gate, precision)
+    z = gated_outputs(z, before.site("attn_in"), w, config.gate, precision)
     o = jnp.broadcast_to(w["o"], (config.heads, *w["o"].shape[-2:]))
-    raw = jnp.einsum("BPHD,HDd->HBPd", z, o, precision=precision)
-    bias = jnp.broadcast_to(w["o_bias"], zero.shape) if "o_bias" in w else zero
-    added = partial(as_added, w=w, name="attn_out_norm", config=config, at=raw.sum(axis=0) + bias)
-    attention = [*after_mlp(linear(partial(first, zero))(linear(added)(raw))), after_mlp(first(zero, added(bias)))]
+    heads, bias = added("attn_out_norm", jnp.einsum("BPHD,HDd->HBPd", z, o, precision=precision), "o_bias")
+    attention = [*after_mlp(linear(partial(first, zero))(heads)), after_mlp(first(zero, bias))]
     if config.mlp_width is None:
         return jnp.stack([*attention, zero]), None
-
     from_mlp = partial(second, zero)
-    mlp, own = from_mlp(take(seen["mlp_out"])), None
+    mlp, neurons = from_mlp(before.site("mlp_out")), None
     if here is not None:
-        raw = jnp.einsum("BPF,Fd->FBPd", take(seen["neuron"]), w["down"], precision=precision)
-        bias = jnp.broadcast_to(w["down_bias"], zero.shape) if "down_bias" in w else zero
-        added = partial(as_added, w=w, name="mlp_out_norm", config=config, at=raw.sum(axis=0) + bias)
-        own = jnp.where(here, linear(from_mlp)(linear(added)(raw)), 0)
-        mlp = jnp.where(here, from_mlp(added(bias)), mlp)
-    return jnp.stack([*attention, mlp]), own
+        raw = jnp.einsum("BPF,Fd->FBPd", before.site("neuron"), w["down"], precision=precision)
+        units, bias = added("mlp_out_norm", raw, "down_bias")
+        neurons = jnp.where(here, linear(from_mlp)(units), 0)
+        mlp = jnp.where(here, from_mlp(bias), mlp)
+    return jnp.stack([*attention, mlp]), neurons
 
 
 def parts_of(config: Config, split: int | None) -> tuple[np.ndarray, dict[str, tuple[str, np.ndarray]]]:

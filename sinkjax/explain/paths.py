@@ -8,13 +8,12 @@ import numpy as np
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.checks import refuse
-from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.explain.attribution import Prepared, donated
 from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
-from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.settings import fixed_settings
@@ -62,20 +61,17 @@ def path(
     check_model(model)
     config = model.config
     refuse_without_stream(config)
-    (source, first, head), (reader, last, _) = (
-        as_end("sender", sender, SENDERS, config),
-        as_end("receiver", receiver, READERS, config),
-    )
+    source, first, head = as_end("sender", sender, SENDERS, config)
+    reader, last, _ = as_end("receiver", receiver, READERS, config)
     if not reads(reader, last, source, first, config):
         raise SinkjaxError(f"{reader} of layer {last} does not read what {source} of layer {first} writes")
-    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
-    run = Prepared(model.params, config, tokens, lengths, positions, Probe(), lambda record: record, precision)
+    run = Prepared.of(model, tokens, lengths, positions, Probe(), lambda record: record, precision)
     donors, _ = donated(run, [source], replace)
     change = changes(run, source, donors[source], written(run, [source]), first, head)  # [1, B, T, d]
     change = change if SITES[reader].heads is None else change[:, :, :, None]
     label = f"{source} {first}{'' if head is None else f'.{head}'} -> {reader} {last}"
     made = reading(reader, np.asarray(change), positions, last, heads, label)
-    resolve(made, config, known, tokens.shape[1])
+    run.resolve(made)
     return made
 
 

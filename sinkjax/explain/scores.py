@@ -11,17 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 
-from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.explain.parts import Before, as_places, as_split, at_place, parts_of, walk
-from sinkjax.model.batch import check_batch
-from sinkjax.model.config import Config
+from sinkjax.explain.parts import Before, Prompts, as_places, at_place, parts_of, walk
 from sinkjax.model.heads import gated_values
 from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project
-from sinkjax.model.params import Params
 from sinkjax.runtime.settings import fixed_settings
 
 if TYPE_CHECKING:
@@ -68,14 +64,13 @@ def explain_score(
         SinkjaxError: A position, layer or head is out of range; a query does not see the key; the model maps queries and keys
             by a kernel, has no MLP, or its MLP is a mixture of experts (with `neurons`).
     """
-    check_model(model)
     one_of("side", side, ("key", "query"))
-    config = model.config
+    prompts, known = Prompts.of(model, tokens, lengths, neurons, precision)
+    config = prompts.config
     if config.normaliser.kernel:
         raise SinkjaxError(
             "scores of this model are not accounted for: it maps queries and keys by a kernel before their product"
         )
-    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
     keys = as_places("key", key, known)
     if query is None:
         if side == "query":
@@ -88,9 +83,7 @@ def explain_score(
         hidden = (queries < keys) & (keys >= (config.prefix or 0))
         if hidden.any():
             raise SinkjaxError(f"query {queries[hidden.argmax()]} does not see key {keys[hidden.argmax()]}, which comes after it")
-    split = as_split(neurons, config)
-    found = _scores(model.params, tokens, lengths, split, queries, keys, side=side, config=config, precision=precision)
-    return as_dataset("score", found, config, split, layers, heads)
+    return as_dataset("score", _scores(prompts, queries, keys, side=side), prompts, layers, heads)
 
 
 @fixed_settings
@@ -126,44 +119,29 @@ def explain_value(
         SinkjaxError: A position, layer or head is out of range; the model has no MLP, or its MLP is a mixture of experts (with
             `neurons`).
     """
-    check_model(model)
-    config = model.config
-    tokens, lengths, known = check_batch(tokens, lengths, config, model.tokenizer)
-    keys, split = as_places("key", key, known), as_split(neurons, config)
-    found = _values(model.params, tokens, lengths, split, keys, config=config, precision=precision)
-    return as_dataset("value_norm", found, config, split, layers, heads)
+    prompts, known = Prompts.of(model, tokens, lengths, neurons, precision)
+    return as_dataset("value_norm", _values(prompts, as_places("key", key, known)), prompts, layers, heads)
 
 
-def as_dataset(
-    name: str, found: tuple[jax.Array, jax.Array], config: Config, split: int | None, layers: Select, heads: Select
-) -> xarray.Dataset:
+def as_dataset(name: str, found: tuple[jax.Array, jax.Array], prompts: Prompts, layers: Select, heads: Select) -> xarray.Dataset:
     """The chosen layers and heads of contributions [L, B, H, C + 1] and wholes [L, B, H]."""
+    config = prompts.config
     chosen_layers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
     chosen_heads = np.flatnonzero(selected("head", as_along("head", heads), config.heads))
     contribution, whole = (np.asarray(each)[chosen_layers][:, :, chosen_heads].swapaxes(0, 1) for each in found)
     axes = ("prompt", "layer", "head")
-    have, labels = parts_of(config, split)
+    have, labels = parts_of(config, prompts.split)
     return xarray.Dataset(
         {"contribution": ((*axes, "part"), contribution[..., have]), name: (axes, whole)},
         labels | {"layer": chosen_layers, "head": chosen_heads, "prompt": np.arange(len(whole))},
     )
 
 
-@partial(jax.jit, static_argnames=("side", "config", "precision"))
-def _scores(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    split: jax.Array | None,
-    queries: jax.Array,
-    keys: jax.Array,
-    *,
-    side: str,
-    config: Config,
-    precision: str,
-) -> tuple[jax.Array, jax.Array]:
+@partial(jax.jit, static_argnames="side")
+def _scores(prompts: Prompts, queries: jax.Array, keys: jax.Array, *, side: str) -> tuple[jax.Array, jax.Array]:
     """Contributions [L, B, H, C + 1] and scores [L, B, H]. queries: -1 for the mean over the queries that see the key."""
-    T, group = tokens.shape[1], config.heads // config.kv_heads
+    config, lengths, precision = prompts.config, prompts.lengths, prompts.precision
+    T, group = prompts.tokens.shape[1], config.heads // config.kv_heads
     back = jnp.arange(T) - keys[:, None]
 
     def of_block(before: Before) -> tuple[jax.Array, jax.Array]:
@@ -172,7 +150,7 @@ def _scores(
             seen &= (back < before.window) | (keys < (config.prefix or 0))[:, None]
         mean = seen / jnp.maximum(seen.sum(axis=1, keepdims=True), 1)
         weights = jnp.where(queries[:, None] < 0, mean, back + keys[:, None] == queries[:, None])
-        q, k = before.rotate(before.tape, before.seen["query"], before.seen["key"])
+        q, k = before.rotate(before.tape, before.tape.record["query"], before.tape.record["key"])
         q, k = (normed_late(each, before.w, f"{name}_norm", config.qk_norm) for name, each in (("q", q), ("k", k)))
         q = jnp.einsum("BT,BTHD->BHD", weights.astype(q.dtype), q, precision=precision)
         k = jnp.repeat(at_place(k, keys)[:, 0], group, axis=1)
@@ -180,32 +158,22 @@ def _scores(
         factor = jnp.asarray(by_layer, q.dtype)[before.tape.layer]
 
         def score(h: jax.Array) -> jax.Array:
-            x, at = (frozen_vectors(stream, before, side[0], config, precision) for stream in (h, before.h))
+            x, at = (frozen_vectors(stream, before, side[0]) for stream in (h, before.h))
             x, at = (before.rotate_place(before.tape, each, each)[side == "key"] for each in (x, at))
             turned = normed_late(x, before.w, f"{side[0]}_norm", config.qk_norm, at)[:, 0]
             pair = (q, jnp.repeat(turned, group, axis=1)) if side == "key" else (turned, k)
             return factor * jnp.einsum("BHD,BHD->BH", *pair, precision=precision)
 
-        return shares(score, before, precision), factor * jnp.einsum("BHD,BHD->BH", q, k, precision=precision)
+        return shares(score, before), factor * jnp.einsum("BHD,BHD->BH", q, k, precision=precision)
 
-    found: tuple[jax.Array, jax.Array]
-    place = keys if side == "key" else queries
-    found, _, _ = walk(params, tokens, lengths, place, split, of_block, config=config, precision=precision)
+    found: tuple[jax.Array, jax.Array] = walk(prompts, keys if side == "key" else queries, of_block)[0]
     return found
 
 
-@partial(jax.jit, static_argnames=("config", "precision"))
-def _values(
-    params: Params,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    split: jax.Array | None,
-    keys: jax.Array,
-    *,
-    config: Config,
-    precision: str,
-) -> tuple[jax.Array, jax.Array]:
+@jax.jit
+def _values(prompts: Prompts, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Contributions [L, B, H, C + 1] and norms of W_O v [L, B, H]."""
+    config, precision = prompts.config, prompts.precision
 
     def of_block(before: Before) -> tuple[jax.Array, jax.Array]:
         o = jnp.broadcast_to(before.w["o"], (config.heads, *before.w["o"].shape[-2:]))
@@ -214,29 +182,29 @@ def _values(
             by_head = jnp.repeat(v[:, 0], config.heads // config.kv_heads, axis=1)
             return jnp.einsum("BHD,HDd->BHd", by_head, o, precision=precision)
 
-        whole = moved(at_place(before.seen["value"], keys))
+        whole = moved(before.site("value"))
         norm = jnp.linalg.norm(whole, axis=-1)
         along = whole / jnp.where(norm == 0, 1, norm)[..., None]
 
         def component(h: jax.Array) -> jax.Array:
-            v = frozen_vectors(h, before, "v", config, precision)
-            v = gated_values(v, at_place(before.seen["attn_in"], keys), before.w, config.gate, precision)
+            v = frozen_vectors(h, before, "v")
+            v = gated_values(v, before.site("attn_in"), before.w, config.gate, precision)
             return jnp.einsum("BHd,BHd->BH", moved(v), along, precision=precision)
 
-        return shares(component, before, precision), norm
+        return shares(component, before), norm
 
-    found: tuple[jax.Array, jax.Array]
-    found, _, _ = walk(params, tokens, lengths, keys, split, of_block, config=config, precision=precision)
+    found: tuple[jax.Array, jax.Array] = walk(prompts, keys, of_block)[0]
     return found
 
 
-def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, precision: str) -> jax.Array:
+def frozen_vectors(h: jax.Array, before: Before, name: str) -> jax.Array:
     """`transformer.block.vectors` of the stream h, affine in it: norms and clips act on it as on the block's input."""
+    config = before.config
 
     def read(x: jax.Array) -> jax.Array:
         if config.norm is not None and config.layout.inputs:
             x = config.norm(x, before.w, "attn_norm", before.h)
-        return add_bias(project(x, before.w[name], precision), before.w.get(f"{name}_bias"))
+        return add_bias(project(x, before.w[name], before.precision), before.w.get(f"{name}_bias"))
 
     x, at = read(h), read(before.h)
     if config.qkv_clip is not None:
@@ -245,10 +213,10 @@ def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, prec
     return x if config.qk_norm is None or name == "v" else normed_heads(x, before.w, f"{name}_norm", config.qk_norm, at)
 
 
-def shares(whole: Callable[[jax.Array], jax.Array], before: Before, precision: str) -> jax.Array:
+def shares(whole: Callable[[jax.Array], jax.Array], before: Before) -> jax.Array:
     """The contribution of each part, and last of the constant, to whole(h) [B, H], which is affine in h: [B, H, C + 1]."""
     constant, pull = jax.vjp(whole, jnp.zeros_like(before.h))
     each_head = jnp.eye(constant.shape[1], dtype=constant.dtype)
     (rows,) = jax.vmap(lambda head: pull(jnp.broadcast_to(head, constant.shape)))(each_head)
-    each = jnp.einsum("HBPd,CBPd->BHC", rows, before.parts, precision=precision)
+    each = jnp.einsum("HBPd,CBPd->BHC", rows, before.parts, precision=before.precision)
     return jnp.concatenate([each, constant[..., None]], axis=-1)

@@ -118,9 +118,9 @@ def train(
         folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
             and every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
         say: Called with a line of text at each stage.
-        on_log: Called with each evaluation of a run as it is logged: a dict with the run's labels, `step`, `status`, the values
-            that were measured (a number, or a list of numbers) and, for trainings on text, the speed. Evaluations since the last
-            checkpoint come again after an interruption.
+        on_log: Called with each evaluation of a run as it is logged: a dict with the run's labels, `step`, `status` and the
+            measured values (numbers, or lists of numbers). After an interruption, evaluations since the last checkpoint come
+            again.
         save_every: Seconds between checkpoints.
         progress: Whether to show a progress bar. None of the last four arguments changes a number.
 

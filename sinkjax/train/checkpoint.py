@@ -185,11 +185,11 @@ class Checkpoints:
         except OSError as error:
             raise cannot_write(self._under_way, error, self._wanted) from error
         except ValueError as error:
+            code = SYSTEM_ERROR.search(str(error))
             if isinstance(error, SinkjaxError):
                 raise
-            if (code := SYSTEM_ERROR.search(str(error))) is None:
-                raise SinkjaxError(f"cannot write the checkpoint {self._under_way} ({_words(error)})") from error
-            number = int(code[1])
+            refuse(code is None, f"cannot write the checkpoint {self._under_way} ({_words(error)})")
+            number = int(code[1]) if code else 0
             raise cannot_write(self._under_way, OSError(number, os.strerror(number)), self._wanted) from error
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.config_files.checks import is_number, refuse
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
 from sinkjax.config_files.places import read_bytes
 from sinkjax.errors import SinkjaxError
@@ -41,9 +41,9 @@ class Log:
             if self._file.tell() < size:
                 raise SinkjaxError(f"{folder / LOG} is shorter than recorded in its checkpoint: something else has changed it")
             if size:
-                whole = read_bytes(folder / LOG)[:size]
-                self._sum = zlib.crc32(whole)
-                self.unchecked = not refuse_changed(whole.decode(errors="replace").removesuffix("\n").split("\n"), folder / LOG)
+                kept = read_bytes(folder / LOG)[:size]
+                self._sum = zlib.crc32(kept)
+                self.unchecked = not refuse_changed(kept.decode(errors="replace").removesuffix("\n").split("\n"), folder / LOG)
             self._file.truncate(size)
         except OSError as error:
             raise cannot_write(folder / LOG, error) from error
@@ -87,7 +87,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     whole = SUM in rest and len(rest.rpartition(SUM)[2]) >= len('00000000"}')  # only its line break is missing, or has changed
     refuse_changed([*lines, rest] if whole else lines, path)
     refuse(not lines, f"{folder} contains no training log; start the training first")
-    found = []
+    entries = []
     for number, line in enumerate(lines, 1):
         names = HEADER if number == 1 else EVALUATION
         try:
@@ -97,8 +97,8 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             raise SinkjaxError(f"line {number} of {path} is not a JSON mapping: something else has changed the log") from None
         refuse(missing is not None, f"line {number} of {path} lacks {missing!r}: something else has changed the log")
         parsed.pop("crc32", None)
-        found.append(parsed)
-    return found[0], found[1:]
+        entries.append(parsed)
+    return entries[0], entries[1:]
 
 
 def refuse_changed(lines: Sequence[str], path: Path) -> bool:
@@ -122,13 +122,10 @@ def step_cost(folder: Path) -> float | None:
         return None
     try:
         cost = json.loads(read_text(folder / SUMMARY))[COST]
-        if cost is None or is_number(cost):
-            return None if cost is None else float(cost)
-    except (json.JSONDecodeError, LookupError, TypeError, RecursionError):
-        pass
-    raise SinkjaxError(
-        f"{folder / SUMMARY} is damaged: it states no number {COST}; delete it, and the training will write it again"
-    )
+        return None if cost is None else float(cost)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        why = f"it states no number {COST}; delete it, and the training will write it again"
+        raise SinkjaxError(f"{folder / SUMMARY} is damaged: {why}") from None
 
 
 def plain(value: Any) -> Any:

@@ -33,7 +33,6 @@ from sinkjax.errors import SinkjaxError, Unavailable, differences
 from sinkjax.model.params import check_dtype
 from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
-from sinkjax.train import speed
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints, Progress
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
@@ -152,15 +151,14 @@ class Loop:
             self.mirror.push()
         return time.monotonic() - begun
 
-    def write(self, lines: Sequence[Mapping[str, Any]], pace: Mapping[str, float]) -> None:
-        """Log the evaluations and the speed of a call that reached `done.step`, and save models that are kept from it."""
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Log the evaluations of a call."""
         if self.log:
             self.log.write(lines)
-            speed.note(self.folder, self.done.step, pace)
             self.done = dataclasses.replace(self.done, log_bytes=self.log.size)
         for line in lines:
             if self.on_log:
-                self.on_log({**plain(line), **pace})
+                self.on_log(plain(line))
             if line["status"] == DIVERGED:
                 self.say(f"{self.runs[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
 
@@ -204,8 +202,7 @@ def call(loop: Loop, left: list[int]) -> None:
         for row, run in enumerate(left)
     ]
     loop.done = dataclasses.replace(done, step=step, seconds=done.seconds + seconds, run_steps=done.run_steps + made)
-    pace = speed.measured(task, made, seconds, *loop.devices.hardware)
-    processes.by_first(lambda: loop.write(lines, pace))
+    processes.by_first(lambda: loop.write(lines))
     if isinstance(task, ModelTask) and step in loop.config.kept:
         state = dataclasses.replace(loop.state, params=processes.whole(loop.state.params))
         name = called(loop.folder, loop.mirror)

@@ -113,14 +113,3 @@ class ModelTask(Protocol):
 
     def model(self, variant: str) -> Config:
         """Return the architecture of a variant's runs."""
-
-
-@runtime_checkable
-class TokenTask(Protocol):
-    """A task whose speed is reported in tokens per second."""
-
-    def tokens_per_step(self) -> int:
-        """Tokens per step of one run."""
-
-    def flops_per_token(self) -> float:
-        """FLOPs of a training step, per token."""

@@ -113,19 +113,15 @@ def attend(
 
 def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: LayerInputs, N: int, tape: Tape) -> tuple:
     """Compute one query tile over the first N keys: outputs, rows that see no key, measurements and cell counts."""
-    config, past, extra = tape.spec.config, tape.spec.past, given.extra
+    config, past = tape.spec.config, tape.spec.past
     inner = Tape(tape.spec, tape.edits, tape.lengths, tape.layer)  # its record is returned, because tiles are a loop's steps
     index_Q = past + rows_Q  # positions with the past in front
     seen = visible_keys(rows_Q, N, given.window, config.prefix, tape.lengths)[:, None]
     view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(given.wide_k.dtype), given.wide_k, ahead=config.prefix is not None)
     total = past + given.k.shape[2]
     scores = _score(q_BHQD, given.k[:, :, :N], index_Q, past + jnp.arange(N), total, given.scale, given.w, tape.spec)
-    of_extra: jax.Array | None = None
-    extra_visible: jax.Array | None = None
     of_past: jax.Array | None = None
-    if extra is not None:
-        of_extra = extra.scores(q_BHQD, index_Q, total + 1, given.scale, given.w, config, tape.spec.precision)
-        extra_visible = extra.visible(index_Q, given.window)
+    of_extra, extra_visible = _in_front(q_BHQD, index_Q, total, given, tape.spec)
     scores, visible = inner.logits(scores, view)
     learned = {**given.w.get("normaliser", {}), "rows": index_Q}
     divisor: jax.Array | None = None
@@ -134,8 +130,8 @@ def _tile(rows_Q: jax.Array, q_BHQD: jax.Array, given: LayerInputs, N: int, tape
         bias = config.normaliser.bias(scores, visible, learned)
     else:
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, learned, of_extra, extra_visible)
-        if extra is not None:
-            bias, of_past = extra.shares(of_extra, bias)
+        if given.extra is not None:
+            bias, of_past = given.extra.shares(of_extra, bias)
     weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, past=of_past, divisor=divisor))
     out = _mix(weights, divisor, of_extra, given, tape.spec.precision)
     empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
@@ -157,6 +153,16 @@ def _score(
     # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
     scores = ops.score(q_BHQD.reshape(B, K, -1, D), k_BKND, scale, spec.precision).reshape(B, H, Q, N)
     return add_to_scores(ops.soft_cap(scores, spec.config.caps.scores), spec.config.position, query_Q, key_N, total, w)
+
+
+def _in_front(
+    q_BHQD: jax.Array, index_Q: jax.Array, total: int, given: LayerInputs, spec: ForwardSpec
+) -> tuple[jax.Array | None, jax.Array | None]:
+    """Compute the scores and the visibility of the keys in front of the tokens, if any. total: as for `_score`."""
+    if given.extra is None:
+        return None, None
+    scores = given.extra.scores(q_BHQD, index_Q, total + 1, given.scale, given.w, spec.config, spec.precision)
+    return scores, given.extra.visible(index_Q, given.window)
 
 
 def _mix(
@@ -187,45 +193,39 @@ def attend_evicting(
     Replaces tape.state with the state after these tokens. rotate: maps vectors, their indices and the layer to rotated vectors.
     Nothing is edited or measured here.
     """
-    (B, Q, H, _), K = q_BQHD.shape, k_BQKD.shape[2]
-    config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache_policy
+    B, Q, K = *q_BQHD.shape[:2], k_BQKD.shape[2]
+    spec, policy, wide = tape.spec, tape.spec.cache_policy, jnp.promote_types(q_BQHD.dtype, jnp.float32)
     assert policy is not None
     assert tape.state is not None
-    wide = jnp.promote_types(q_BQHD.dtype, jnp.float32)
-    learned = w.get("normaliser", {})
-    scale = score_scale(tape, wide)
 
-    def heads_first(x: jax.Array) -> jax.Array:
-        x = x.swapaxes(1, 2)
-        return _features(x, w, config, precision) if config.normaliser.kernel else x
+    def turned(x: jax.Array, index: jax.Array) -> jax.Array:
+        x = rotate(x, index, tape.layer).swapaxes(1, 2)
+        return _features(x, w, spec.config, spec.precision) if spec.config.normaliser.kernel else x
 
     parts = policy.keys(tape.state, k_BQKD, v_BQKD, tape.first)
-    scores_of, visible_of = [], []
-    for keys in parts:
-        q_BHQD = heads_first(rotate(q_BQHD, keys.query_index, tape.layer))
-        k_BKSD = heads_first(rotate(keys.keys, keys.key_index, tape.layer))
-        scores_of.append(_score(q_BHQD, k_BKSD, keys.query_index, keys.key_index, policy.size + Q, scale, w, tape.spec))
+    k, v = (
+        jnp.concatenate(each, axis=1).swapaxes(1, 2) for each in zip(*((keys.keys, keys.values) for keys in parts), strict=True)
+    )
+    extra = extra_keys(w, spec.config, spec.past, tape.lengths, wide, spec.precision)
+    scale = score_scale(tape, wide)
+    given = LayerInputs(k, k, v, None, extra, scale, window, w, divide_last=False)
+    scores, visible = [], []
+    for keys in parts:  # each part has its own indices
+        q_BHQD, k_BKSD = turned(q_BQHD, keys.query_index), turned(keys.keys, keys.key_index)
+        scores.append(_score(q_BHQD, k_BKSD, keys.query_index, keys.key_index, policy.size + Q, scale, w, spec))
         back = keys.query_index[:, None] - keys.key_index
-        visible_of.append(keys.visible if window is None else keys.visible & (back < window))
-    scores, visible = (jnp.concatenate(each, axis=-1) for each in (scores_of, visible_of))
+        visible.append(keys.visible if window is None else keys.visible & (back < window))
     rows = jnp.minimum(tape.first + jnp.arange(Q), policy.size - 1)
-    index, past = rows + tape.spec.past, tape.spec.past
-    extra = extra_keys(w, config, past, tape.lengths, wide, precision)
-    of_extra: jax.Array | None = None
-    extra_visible: jax.Array | None = None
-    if extra is not None:
-        q_BHQD, total = heads_first(rotate(q_BQHD, index, tape.layer)), past + policy.size + 1
-        of_extra = extra.scores(q_BHQD, index, total, scale, w, config, precision)
-        extra_visible = extra.visible(index, window)
-    weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": index}, of_extra, extra_visible)
-    values = jnp.concatenate([keys.values for keys in parts], axis=1).swapaxes(1, 2)
-    out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]), values, precision).reshape(B, H, Q, -1)
-    out = (out if extra is None else extra.add(out, of_extra)).swapaxes(1, 2)
-    if isinstance(config.kv_bias, ValueBias):
+    index = rows + spec.past
+    in_front = _in_front(turned(q_BQHD, index), index, spec.past + policy.size, given, spec)
+    learned, seen = {**w.get("normaliser", {}), "rows": index}, jnp.concatenate(visible, axis=-1)
+    weights, _, of_extra = weigh(spec.config.normaliser, jnp.concatenate(scores, axis=-1), seen, learned, *in_front)
+    out = _mix(weights, None, of_extra, given, spec.precision).swapaxes(1, 2)
+    if isinstance(spec.config.kv_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
     received = jnp.abs(weights).reshape(B, K, -1, weights.shape[-1]).sum(axis=2)
     tape.state = policy.keep(tape.state, k_BQKD, v_BQKD, tape.first, received)
-    return out.astype(v_BQKD.dtype), (~visible.any(axis=-1)).sum(axis=(1, 2)) * jnp.ones(B, jnp.int32)
+    return out.astype(v_BQKD.dtype), (~seen.any(axis=-1)).sum(axis=(1, 2)) * jnp.ones(B, jnp.int32)
 
 
 def _features(x: jax.Array, w: Mapping[str, Any], config: Config, precision: str) -> jax.Array:

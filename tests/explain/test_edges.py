@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError
+from sinkjax import Probe
 from sinkjax.checkpoints.model import Model
 from tests.explain.test_paths import LENGTHS, OTHER, TOKENS, model
 
@@ -83,18 +83,3 @@ def test_a_circuit_without_one_sender_is_that_sender_replaced() -> None:
     late = data.where((data.sender_layer == 2) | (data.reader == "resid"), drop=True)
     assert not late.estimate.any()  # the metric reads no stream after the last block
     assert abs(data.estimate).max() > 1e-6
-
-
-@pytest.mark.parametrize(
-    ("more", "word"),
-    [
-        ({"senders": ("attn_out", "head_out")}, "attn_out and head_out"),
-        ({"readers": ("attn_in", "k_in")}, "attn_in and k_in"),
-        ({"senders": "neuron"}, "neuron"),
-        ({"circuits": (0,)}, "circuits"),
-        ({"exact": 0}, "exact"),
-    ],
-)
-def test_what_makes_no_edges_is_refused(more: dict, word: str) -> None:
-    with pytest.raises(SinkjaxError, match=word):
-        found(model("parallel"), **more)

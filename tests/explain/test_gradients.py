@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError
+from sinkjax import Probe
 from sinkjax.checkpoints.model import Model
-from tests.model.variants import bare, draw
 
 pytestmark = pytest.mark.usefixtures("x64")
 LENGTHS = np.array([8, 5])
@@ -46,17 +45,3 @@ def test_the_ratio_is_to_the_mean_of_the_others_that_predict_a_token(tiny: Model
         assert (np.isfinite(norms) == (np.arange(8) < length - 1)).all()
         want = norms[:, 0] / norms[:, 1 : length - 1].mean(axis=1)
         np.testing.assert_allclose(found["ratio"].values[prompt, :, 0], want, rtol=1e-12)
-
-
-def test_what_follows_a_prompt_changes_nothing(tiny: Model, tokens: np.ndarray) -> None:
-    whole, alone = sinkjax.gradient_norms(tiny, tokens, lengths=LENGTHS), sinkjax.gradient_norms(tiny, tokens[1:, :5])
-    np.testing.assert_allclose(whole["gradient_norm"][1, :, :5], alone["gradient_norm"][0], rtol=1e-10)
-
-
-def test_what_has_no_gradient_is_refused(tiny: Model, tokens: np.ndarray) -> None:
-    for site in ("weights", "position", "embed"):
-        with pytest.raises(SinkjaxError, match="site of vectors"):
-            sinkjax.gradient_norms(tiny, tokens, site)
-    config = bare(vocab_size=11)
-    with pytest.raises(SinkjaxError, match="no MLP"):
-        sinkjax.gradient_norms(Model(config, draw(config), None, {"kind": "arrays", "name": "bare"}), tokens % 11, "mlp_in")

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Probe, SinkjaxError
+from sinkjax import Capture, Probe
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
 from sinkjax.model.heads import ElementGate, HeadNorm, ValueGate, ValueScale
-from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import DynamicTanh, EachHead, RMSNorm, SingleScaleRMSNorm
 from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import Alibi, ScorePosition
@@ -151,8 +150,7 @@ def test_each_part_of_a_score_is_what_a_loop_gives(tiny: Model) -> None:
 
 
 def test_the_mean_over_queries_is_that_of_single_queries(tiny: Model) -> None:
-    config = dataclasses.replace(tiny.config, windows=(None, 4, None))
-    windowed = Model(config, tiny.params, None, tiny.source)
+    windowed = Model(dataclasses.replace(tiny.config, windows=(None, 4, None)), tiny.params, None, tiny.source)
     mean = sinkjax.explain_score(windowed, tokens(tiny), key=2, lengths=LENGTHS)
     each = [sinkjax.explain_score(windowed, tokens(tiny), query=query, key=2, lengths=LENGTHS) for query in range(3, 7)]
     for layer, last in ((0, 6), (1, 5), (2, 6)):  # prompt 1 has 7 tokens, and a window of 4 shows key 2 to queries up to 5
@@ -179,19 +177,6 @@ def test_a_part_taken_out_of_a_logit_is_measured_with_the_norm_that_is_left(tiny
         np.testing.assert_allclose(found.removed.sel(part=name), logit(h) - logit(h - part), rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("variant", ["post", "experts"])
-def test_a_component_without_weights_has_no_part(variant: str) -> None:
-    """Behind norms of outputs and of sums too, a part is that of its own component."""
-    full = model(variant)
-    layers = full.params["layers"]
-    o = layers["o"].at[1, 2].set(0)
-    silent = Model(full.config, full.params | {"layers": layers | {"o": o}}, None, full.source)
-    before, after = (sinkjax.explain_logit(each, tokens(full), token=3).contribution for each in (full, silent))
-    assert (abs(before.sel(part="head 1.2")) > 1e-6).all()
-    assert not after.sel(part="head 1.2").any()
-    assert (abs(after.sel(part="head 1.1")) > 1e-6).all()
-
-
 def test_a_quadratic_form_is_what_a_gated_mlp_computes(tiny: Model) -> None:
     layers = {name: np.asarray(leaf)[1] for name, leaf in tiny.params["layers"].items()}
     forms = np.einsum("dn,en,nk->kde", layers["gate"], layers["up"], layers["down"])
@@ -209,53 +194,3 @@ def test_a_quadratic_form_is_what_a_gated_mlp_computes(tiny: Model) -> None:
     np.testing.assert_allclose(found.share, abs(found.eigenvalue) / found.form_norm)
     named = sinkjax.spike_forms(tiny, layers=1, dims=[4, 7])
     np.testing.assert_allclose(named.form_norm[0], np.linalg.norm(forms[[4, 7]], axis=(1, 2)), rtol=1e-10)
-
-
-def refused(call: str, says: str, **arguments: object) -> object:
-    return pytest.param(call, arguments, says, id=says[:40])
-
-
-@pytest.mark.parametrize(
-    ("call", "arguments", "says"),
-    [
-        refused("explain_score", "key 7 .*prompt 1, .*7 tokens", key=7),
-        refused("explain_score", "query 1 .*key 3", query=1, key=3),
-        refused("explain_score", "query of prompt 1 .*key 6", key=6),
-        refused("explain_score", "one query per prompt", side="query"),
-        refused("explain_score", "unknown side 'keys'", side="keys"),
-        refused("explain_score", "layer 3 .* 0 to 2", layers=3),
-        refused("explain_score", "head 6 .* 0 to 5", heads=6),
-        refused("explain_score", "neurons .* 0 to 2, .*not 3", neurons=3),
-        refused("explain_value", "key .*2 prompts, not 0.5", key=0.5),
-        refused("explain_logit", "token 61 .*61 tokens", token=61),
-        refused("explain_logit", "against .*token id, .*2 prompts", against="the"),
-        refused("logit_lens", "position 10 is out of range", positions=[10]),
-    ],
-)
-def test_what_makes_no_sense_is_refused(tiny: Model, call: str, arguments: dict, says: str) -> None:
-    with pytest.raises(SinkjaxError, match=says):
-        getattr(sinkjax, call)(tiny, tokens(tiny), lengths=LENGTHS, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("call", "changes", "says"),
-    [
-        ("explain_logit", {"vocab_size": None}, "this model has no vocabulary"),
-        ("logit_lens", {"vocab_size": None}, "this model has no vocabulary"),
-        ("explain_score", {"normaliser": NAMED["elu-kernel"]}, "kernel"),
-        ("spike_forms", {"gated_mlp": False}, "no gate in its MLP"),
-        ("spike_forms", {"mlp_width": None}, "no MLP"),
-        ("explain_value", {"mlp_width": None, "neurons": 0}, "neurons: .*no MLP"),
-    ],
-)
-def test_what_a_model_lacks_is_named(tiny_config, call: str, changes: dict, says: str) -> None:
-    arguments = {name: changes.pop(name) for name in ["neurons"] if name in changes}
-    config = dataclasses.replace(tiny_config, **changes)
-    lacking = Model(config, params.init(config, 0), None, {"kind": "arrays", "name": "lacking"})
-    batch = (
-        []
-        if call == "spike_forms"
-        else [np.zeros((1, 5, *[32] * (config.vocab_size is None)), float if config.vocab_size is None else int)]
-    )
-    with pytest.raises(SinkjaxError, match=says):
-        getattr(sinkjax, call)(lacking, *batch, **arguments)

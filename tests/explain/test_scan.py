@@ -11,14 +11,10 @@ import pytest
 
 import sinkjax
 from sinkjax.checkpoints.model import Model
-from sinkjax.errors import SinkjaxError
-from sinkjax.explain import scan as module
-from sinkjax.explain.scan import ROWS
 from sinkjax.model import params
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.config import NoPosition
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.positions import Learned
 from sinkjax.model.rotary import LayerRopes, Rope, YarnScaling
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -86,58 +82,3 @@ def test_the_first_tokens_of_the_text_are_what_a_token_is_compared_with(tiny, te
     np.testing.assert_allclose(found["other_largest"], np.median(sizes[:, 1:], axis=1), rtol=1e-12)
     other = sinkjax.scan(tiny, text[:1, 0], text=text[1:])
     assert (other["cosine"] < 0.999).any()
-
-
-def test_only_heads_that_sink_are_scored(tiny, text):
-    probe = sinkjax.Probe(attention_received=True)
-    received = np.asarray(sinkjax.forward(tiny, text, probe=probe).record["attention_received"])[..., 0].mean(axis=0)
-    eps = float(np.median(received))
-    found = sinkjax.scan(tiny, [3], text=text, eps=eps)
-    where = list(zip(found["sink_layer"].values, found["sink_head"].values, strict=True))
-    assert where == list(zip(*np.nonzero(received > eps), strict=True))
-    np.testing.assert_allclose(found["received"], received[received > eps], rtol=1e-12)
-
-
-def test_every_token_of_the_vocabulary_is_run_in_its_place(tiny, text, monkeypatch):
-    whole = sinkjax.scan(tiny, text=text)
-    assert whole["token"].values.tolist() == list(range(tiny.config.vocab_size))
-    monkeypatch.setattr("sinkjax.explain.scan.ROWS", 7)
-    again = sinkjax.scan(tiny, text=text)
-    np.testing.assert_allclose(again["largest"], whole["largest"], rtol=1e-12)
-    assert ROWS > 7
-
-
-def test_a_second_scan_compiles_nothing(tiny, text):
-    programs = (module._in_text, module._alone)
-    sinkjax.scan(tiny, [0, 1], text)
-    before = [one._cache_size() for one in programs]
-    sinkjax.scan(tiny, [2, 3], text)
-    assert [one._cache_size() for one in programs] == before
-
-
-def test_pads_change_nothing(tiny, text):
-    padded = np.concatenate([text[:, :6], np.full_like(text, 9)[:, :3]], axis=1)
-    short, long = (
-        sinkjax.scan(tiny, [1, 2], text=given, lengths=lengths, eps=0.1)
-        for given, lengths in ((text[:, :6], None), (padded, [6] * 4))
-    )
-    for name in short.data_vars:
-        np.testing.assert_allclose(long[name], short[name], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("changes", "arguments", "words"),
-    [
-        ({}, {"tokens": [61]}, "token 61"),
-        ({}, {"tokens": [[1]]}, "tokens must be ids"),
-        ({}, {"tokens": []}, "tokens must be ids"),
-        ({}, {"distance": 0}, "distance .*at least 1, not 0"),
-        ({}, {"text": None}, "needs text"),
-        ({"normaliser": NAMED["elu-kernel"]}, {}, "kernel"),
-        ({"position": Learned()}, {"text": np.zeros((1, 65), int)}, "65"),
-    ],
-)
-def test_what_cannot_be_scanned_is_refused(tiny, text, changes, arguments, words):
-    model = model_of(tiny, **changes)
-    with pytest.raises(SinkjaxError, match=words):
-        sinkjax.scan(model, **{"tokens": [1], "text": text, **arguments})

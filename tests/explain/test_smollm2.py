@@ -39,16 +39,9 @@ def test_dimension_507_of_layer_11_is_nearly_a_form_of_rank_one(smollm2) -> None
 def test_the_gradient_misses_the_mlp_of_layer_11(smollm2, prompts) -> None:
     """Set to zero at position 0, it takes most of the sink; the first-order estimate is that it adds a little."""
     tokens, lengths = prompts
-    found = sinkjax.attribute(
-        smollm2,
-        tokens,
-        lambda record: record["attention_received"][..., 0].mean((1, 2)),
-        "mlp_out",
-        positions=0,
-        layers=11,
-        lengths=lengths,
-        progress=False,
-    ).mean("prompt")
+    metric = lambda record: record["attention_received"][..., 0].mean((1, 2))  # noqa: E731
+    given = {"positions": 0, "layers": 11, "lengths": lengths, "progress": False}
+    found = sinkjax.attribute(smollm2, tokens, metric, "mlp_out", **given).mean("prompt")
     assert found.exact.item() == pytest.approx(-0.311, abs=0.001)
     assert found.estimate.item() == pytest.approx(0.003, abs=0.001)
 

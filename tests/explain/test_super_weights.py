@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.checkpoints.architectures import architecture, architectures
-from sinkjax.explain.super_weights import PUBLISHED
 from sinkjax.transformer.forward import run
 
 LAYER, ROW, COL = 1, 9, 4
@@ -80,19 +78,3 @@ def test_a_spike_that_the_texts_do_without_is_none_and_ends_the_search(model):
     assert not bool(found["super"][0])
     assert float(found["effect"][0].mean()) < 0
     assert len(found["candidate"]) == 1
-
-
-def test_bad_input_is_refused(model, tokens):
-    with pytest.raises(sinkjax.SinkjaxError, match=r"most .*at least 1, not 0"):
-        sinkjax.super_weights(model, tokens, most=0)
-    bare = dataclasses.replace(model, config=dataclasses.replace(model.config, mlp_width=None))
-    with pytest.raises(sinkjax.SinkjaxError, match=r"super weights .*no MLP"):
-        sinkjax.super_weights(bare, tokens)
-
-
-@pytest.mark.parametrize("name", ["mistral-7b"])
-def test_the_published_coordinates_are_neuron_and_dim(name):
-    config = architecture(name).config
-    for layer, neuron, dim in PUBLISHED[architectures()[name].hub]:
-        assert layer < config.layers
-        assert dim < config.width <= neuron < config.neurons  # so the two are not exchanged

@@ -24,7 +24,22 @@ from sinkjax.model.names import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Computation:
+    """How the steps of a language model are computed."""
+
+    compute_dtype: Dtype | None = None
+    """dtype of activations and parameters in the forward; by default the stored parameters' dtype"""
+    remat: bool = False
+    """recompute the inside of a block for its gradient, instead of storing it"""
+    attention_impl: TrainedAttention = "auto"
+    """attention in training: sinkjax, or by one fused operator (softmax without variants); auto: fused where it is faster,
+    on a GPU in 16 bits from 512 positions; a training keeps the one that it began with"""
+    precision: Precision = "highest"
+    """precision of matrix products ("highest": full float32 on every device)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(Computation):
     """A decoder-only model; `sinkjax/tasks/language_model/model.py` converts it to a `Config`."""
 
     layers: int = 4
@@ -94,15 +109,6 @@ class Architecture:
     """the value of a learned key: 0, the first unit vector, or ones / sqrt(head_dim) ("k")"""
     bias_scale: float = 1.0
     """factor on that value"""
-    compute_dtype: Dtype | None = None
-    """type of activations and of the parameters in the forward; by default the stored parameters' type"""
-    remat: bool = False
-    """recompute the inside of a block for its gradient, instead of storing it"""
-    attention_impl: TrainedAttention = "auto"
-    """attention in training: sinkjax, or by one fused operator (softmax without variants); auto: fused where it is faster,
-    on a GPU in 16 bits from 512 positions; a training keeps the one that it began with"""
-    precision: Precision = "highest"
-    """precision of matrix products ("highest": full float32 on every device)"""
 
     def __post_init__(self) -> None:
         typed(self)

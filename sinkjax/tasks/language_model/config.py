@@ -12,13 +12,33 @@ from sinkjax.config_files.checks import at_least, only_for
 from sinkjax.config_files.documents import LATER
 from sinkjax.data.config import BPE, Blocks, Corpus
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.names import Dtype, Precision, TrainedAttention
-from sinkjax.tasks.language_model.architecture import Architecture
+from sinkjax.tasks.language_model.architecture import Architecture, Computation
 from sinkjax.train.config import AdamWTraining
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
+class TextTraining(AdamWTraining, Corpus, Blocks, Computation):
+    """A training on the blocks of a text."""
+
+    batch: int = 16
+    """blocks of a batch"""
+    eval_batch: int = 64
+    """held-out blocks"""
+    evaluate_on: Literal["blocks", "documents"] = field(default="blocks", metadata=LATER)
+    """held-out blocks one after the other, as in training, or blocks that start with a document of 64 tokens or more"""
+    data_seed: int = 0
+    """seed of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
+
+    def __post_init__(self) -> None:
+        for part in (AdamWTraining, Corpus, Blocks):
+            part.__post_init__(self)
+        if self.evaluate_on == "documents" and self.separator == "none":
+            raise SinkjaxError('evaluate_on "documents" needs a separator, "bos" or "eos", which tells where a document begins')
+        only_for(self, "random_bits", False, "data that are made on the device, not for a text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrain(TextTraining, Architecture):
     """A decoder-only model that learns to predict the next token of a text.
 
     It is evaluated on `eval_batch` held-out blocks, the same for every seed; sinks are measured on the first 64 tokens of each.
@@ -28,26 +48,15 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     """learning rate of AdamW after the warm-up"""
     steps: int = 2_000
     """updates of a run"""
-    batch: int = 16
-    """blocks of a batch"""
-    eval_batch: int = 64
-    """held-out blocks"""
-    evaluate_on: Literal["blocks", "documents"] = field(default="blocks", metadata=LATER)
-    """held-out blocks one after the other, as in training, or blocks that start with a document of 64 tokens or more"""
-    data_seed: int = 0
-    """seed of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
     vocab_size: int | None = None
     """vocabulary size of the model, by default the trained tokenizer's"""
 
     def __post_init__(self) -> None:
-        for part in (AdamWTraining, Corpus, Blocks, Architecture):
-            part.__post_init__(self)
+        TextTraining.__post_init__(self)
+        Architecture.__post_init__(self)
         at_least(self, vocab_size=1)
         if self.vocab_size is None and self.tokenizer != BPE:
             raise SinkjaxError(f"vocab_size must be stated for the tokenizer {self.tokenizer!r}, which has a size of its own")
-        if self.evaluate_on == "documents" and self.separator == "none":
-            raise SinkjaxError('evaluate_on "documents" needs a separator, "bos" or "eos", which tells where a document begins')
-        only_for(self, "random_bits", False, "data that are made on the device, not for a text")
 
     @property
     def summary(self) -> str:
@@ -61,7 +70,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finetune(AdamWTraining, Corpus, Blocks):
+class Finetune(TextTraining):
     """Training of all parameters of a loaded model on a text.
 
     It is evaluated on `eval_batch` held-out blocks, the same for every seed; runs differ in the order of their data.
@@ -77,32 +86,15 @@ class Finetune(AdamWTraining, Corpus, Blocks):
     """updates of a run"""
     context: int = 128
     """inputs of a block"""
-    batch: int = 16
-    """blocks of a batch"""
-    eval_batch: int = 64
-    """held-out blocks"""
     warmup: int = 10
     """updates during which the learning rate rises linearly"""
     tokenizer: str = "model"
     """"model": the model's; or the one of a preset, a folder, a .gguf file or a model on the hub"""
-    evaluate_on: Literal["blocks", "documents"] = "blocks"
-    """held-out blocks one after the other, as in training, or blocks that start with a document of 64 tokens or more"""
-    compute_dtype: Dtype | None = None
-    """dtype of activations and parameters in the forward; by default the stored parameters' dtype"""
-    remat: bool = False
-    """recompute the inside of a block for its gradient, instead of storing it"""
-    attention_impl: TrainedAttention = "auto"
-    """attention in training: sinkjax, or by one fused operator (softmax without variants); auto: fused where it is faster,
-    on a GPU in 16 bits from 512 positions; a training keeps the one that it began with"""
-    precision: Precision = "highest"
-    """precision of matrix products ("highest": full float32 on every device)"""
 
     def __post_init__(self) -> None:
-        for part in (AdamWTraining, Corpus, Blocks):
-            part.__post_init__(self)
+        super().__post_init__()
         if self.tokenizer == BPE:
             raise SinkjaxError(f"a loaded model has its tokenizer, so none is trained; choose tokenizer 'model', not {BPE!r}")
-        only_for(self, "random_bits", False, "data that are made on the device, not for a text")
         only_for(self, "prefix", False, "a model that is trained from scratch")
 
     @property

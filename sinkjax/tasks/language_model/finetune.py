@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
@@ -19,17 +18,6 @@ from sinkjax.tasks.language_model.config import Finetune
 from sinkjax.tasks.language_model.model import with_attention
 from sinkjax.tasks.language_model.task import PretrainTask, edits_of
 from sinkjax.tasks.language_model.text import Text, open_text
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FinetuneText(Text):
-    """The text of a training. Its card also names the model, because a training resumes only with the same one."""
-
-    init: Any
-
-    @cached_property
-    def card(self) -> dict[str, Any]:
-        return {**super().card, "init": self.init}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +41,9 @@ class FinetuneTask(PretrainTask):
         return self.loaded.params
 
     def open(self, say: Callable[[str], None]) -> Text:
-        own = self.config.tokenizer == "model"
-        config = dataclasses.replace(self.config, tokenizer=self.config.init) if own else self.config
-        text = open_text(config, say)
-        return FinetuneText(text.config, text.tokens, self.loaded.source.get("sha256"))
+        tokenizer = self.config.init if self.config.tokenizer == "model" else self.config.tokenizer
+        text = open_text(dataclasses.replace(self.config, tokenizer=tokenizer), say)
+        return dataclasses.replace(text, init={"init": self.loaded.source.get("sha256")})
 
 
 @functools.lru_cache(maxsize=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,22 +22,48 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
-from sinkjax.tasks import contribution
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.model import build, init, with_attention
 from sinkjax.tasks.language_model.text import Text, open_text
-from sinkjax.train.speed import token_flops
 from sinkjax.transformer.forward import forward, run
 from sinkjax.transformer.spec import ForwardSpec
 
+FIRST_KEY = (
+    Capture(Site.VALUE, positions=(0,), name="first_value"),
+    Capture(Site.WEIGHTS, dims=(0,), name="first_weight"),
+    Capture(Site.HEAD_OUT, name="head_output"),
+)
+TINY = 1e-8  # added to a head's output norm, so that a head that writes nothing has a ratio of 0
 MEASURED = 64  # the sink rate's T, as in Gu et al. 2025
 EPS = 0.3  # the sink rate's threshold, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
 BIAS = ("attention_received_bias", "attention_share_bias")
 STATISTICS = ("attention_received", "attention_share", *BIAS, "resid_max", "resid_norm")
 PROBE = dataclasses.replace(
-    Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *contribution.CAPTURES)
+    Probe.of(*STATISTICS, "value_norm", "resid_kurtosis"), capture=(Capture(Site.RESID, name="resid"), *FIRST_KEY)
 )
+
+
+def first_key_norms(record: Record, params: Params) -> tuple[jax.Array, jax.Array]:
+    """Norms of a_i0 v_0 W_O and of a head's whole output in each row i: float32 [prompt, layer, head, row] each.
+
+    Both are taken after W_O, and before a norm or a gate of the head. To multiply a head's queries by a number and to divide its
+    values by it changes the weights of unnormalised attention, but no ratio of these norms. record: with `FIRST_KEY`.
+    """
+    value, weight, output = (record[entry.name].astype(jnp.float32) for entry in FIRST_KEY)
+    o = params["layers"]["o"].astype(jnp.float32)  # [layer, head, head_dim, d], without a head axis if heads are summed
+    o = o if o.ndim == 4 else o[:, None]
+    gram = jnp.einsum("lhid,lhjd->lhij", o, o, precision="highest")
+    heads = output.shape[3]
+    gram = jnp.broadcast_to(gram, (len(gram), heads, *gram.shape[2:]))
+    value = jnp.repeat(value[:, :, 0], heads // value.shape[3], axis=2)  # [prompt, layer, head, head_dim]
+    first = _norm(jnp.einsum("plhi,lhij,plhj->plh", value, gram, value, precision="highest"))
+    whole = _norm(jnp.einsum("plthi,lhij,plthj->plth", output, gram, output, precision="highest"))
+    return jnp.abs(weight[..., 0]) * first[..., None], whole.swapaxes(2, 3)
+
+
+def _norm(squares: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.maximum(squares, 0))  # rounding may leave less than 0
 
 
 def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -> dict[str, jax.Array]:
@@ -58,7 +83,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     first = jnp.abs(h[:, :, 0])
     sizes = jnp.abs(h).reshape(*h.shape[:2], -1)
     values = record["value_norm"]  # [prompt, layer, kv_head, position]
-    from_first, whole = (rows[..., 1:].mean(axis=(0, 3)) for rows in contribution.norms(record, params))
+    from_first, whole = (rows[..., 1:].mean(axis=(0, 3)) for rows in first_key_norms(record, params))
     return {name: record[name] for name in STATISTICS} | {
         "value_ratio": (values[..., 0] / values[..., 1:].mean(axis=-1)).mean(axis=(0, 2)),
         # One layer at a time: LAPACK's batches use the thread pool that all devices of a CPU share, and two of them deadlock.
@@ -66,7 +91,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
         "kurtosis": record["resid_kurtosis"][:, 1:].mean(axis=(0, 2)),
         "spike": (sizes.max(axis=-1) / jnp.median(sizes, axis=-1)).mean(axis=0),
-        "written": from_first / (whole + contribution.TINY),
+        "written": from_first / (whole + TINY),
     }
 
 
@@ -108,8 +133,8 @@ UNROLLED = 6  # models with at most this many layers are unrolled, which makes a
 Batch = Mapping[str, jax.Array]  # see `sinkjax/data/batches.py`
 
 
-class LanguageTask(ABC):
-    """See `sinkjax.train.task.Task`, `SummarisingTask` and `TokenTask`. Its one variant is the normaliser that the config names.
+class LanguageTask:
+    """See `sinkjax.train.task.Task` and `SummarisingTask`. Its one variant is the normaliser that the config names.
 
     config: a training with the fields of an `Architecture`. architecture: the model that is trained.
     """
@@ -118,8 +143,8 @@ class LanguageTask(ABC):
     config: Any
 
     @property
-    @abstractmethod
-    def architecture(self) -> Config: ...
+    def architecture(self) -> Config:
+        raise NotImplementedError
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -144,8 +169,8 @@ class LanguageTask(ABC):
         """Add to the batch, if there are edits, whether they are active for each row."""
         if not self.config.edits:
             return batch
-        in_force = step >= self.config.from_step
-        in_force &= True if self.config.until is None else step < self.config.until
+        until = np.inf if self.config.until is None else self.config.until
+        in_force = (step >= self.config.from_step) & (step < until)
         return {**batch, "edited": jnp.broadcast_to(in_force, len(batch["tokens"]))}
 
     def held_out_loss(self, params: Params, batch: Batch) -> jax.Array:
@@ -161,12 +186,6 @@ class LanguageTask(ABC):
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
         with np.errstate(all="ignore"):  # a run that diverges has non-finite values
             return summarise(measured)
-
-    def tokens_per_step(self) -> int:
-        return int(self.config.batch * self.config.context)
-
-    def flops_per_token(self) -> float:
-        return token_flops(self.architecture)
 
     def _nll(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """Return -log p of each target in nats, and the loss mask: float32 [B, T] each."""

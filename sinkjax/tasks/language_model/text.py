@@ -19,10 +19,14 @@ from sinkjax.tasks.language_model.config import Finetune, Pretrain
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Text:
-    """See `sinkjax.train.task.DataSource`. A run's order of blocks depends on (data seed, its seed), unless data are shared."""
+    """See `sinkjax.train.task.DataSource`. A run's order of blocks depends on (data seed, its seed), unless data are shared.
+
+    init: entries of the card about the model that a training starts from, because it resumes only with the same one.
+    """
 
     config: Pretrain | Finetune
     tokens: Tokens
+    init: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def card(self) -> dict[str, Any]:
@@ -32,6 +36,7 @@ class Text:
             "tokens": len(self.tokens.ids),
             "blocks": self._of(self.config.seed).blocks,
             "held_out": self._validation.rows,
+            **self.init,
         }
 
     @property
@@ -51,11 +56,11 @@ class Text:
         return Batches(self.tokens, blocks, "validation", self.config.model_vocabulary, at_documents)
 
     def _of(self, seed: int) -> Batches:
-        own = data_seed(self.config.data_seed, None if self.config.shared_data else seed)
-        if own not in self._opened:
-            blocks = dataclasses.replace(part(self.config, Blocks), data_seed=own)
-            self._opened[own] = Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
-        return self._opened[own]
+        order = data_seed(self.config.data_seed, None if self.config.shared_data else seed)
+        if order not in self._opened:
+            blocks = dataclasses.replace(part(self.config, Blocks), data_seed=order)
+            self._opened[order] = Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
+        return self._opened[order]
 
     @cached_property
     def _opened(self) -> dict[int, Batches]:

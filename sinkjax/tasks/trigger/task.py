@@ -1,10 +1,10 @@
-"""The trigger task: sequences generated on the device, mean squared error, and an exact solution with ReLU."""
+"""The trigger task: sequences generated on the device, and mean squared error."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from sinkjax.model.normalisers import NAMED, Learned, Normaliser
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.tasks.trigger.data import BIAS, TRIGGER_FLAG, sample
 from sinkjax.transformer.forward import forward
 
@@ -161,18 +161,3 @@ def _rows(batch: Batch) -> tuple[jax.Array, jax.Array]:
 def _mean(values: jax.Array, rows: jax.Array) -> jax.Array:
     """Average values [B, layer, head, L] over the selected rows, bool [B, L]: [layer, head]."""
     return jnp.where(rows[:, None, None, :], values, 0).sum(axis=(0, 3)) / rows.sum()
-
-
-def solution(data: Trigger, dtype: Any = "float64") -> tuple[Params, Config]:
-    """Build a layer of ReLU attention with zero loss and no weight on BOS (Ran-Milo 2026, Theorem 3).
-
-    The construction is ours, for sequences with BOS as the only token before the ordinary ones. The query reads the trigger flag,
-    the key the trigger flag and the bias channel: q.k is 1 between the trigger's row and every token but BOS, and 0 elsewhere.
-    ReLU keeps these scores, the divisor max(i, 1) turns row j into the mean of tokens 1 to j, and W_V = W_O = I copies it.
-    """
-    n = data.width
-    query = jnp.zeros((1, n, 1, n), dtype).at[0, TRIGGER_FLAG, 0, 0].set(1)
-    key = jnp.zeros((1, n, 1, n), dtype).at[0, jnp.array([TRIGGER_FLAG, n + BIAS]), 0, 0].set(1)
-    copy = jnp.eye(n, dtype=dtype)
-    params: Params = {"layers": {"q": query, "k": key, "v": copy[None, :, None, :], "o": copy[None, None]}}
-    return params, model(TriggerTraining(width=n, length=data.length, normalisers=("relu-index",)))

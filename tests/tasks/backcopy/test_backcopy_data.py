@@ -1,12 +1,9 @@
 """Bigram-Backcopy: the chain of the text, copies after triggers, statistics against naive numpy, the exact entropy."""
 
-from collections import Counter
-
 import jax
 import numpy as np
 import pytest
 
-from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import Backcopy
@@ -31,21 +28,6 @@ def naive(config, count, seed=0):
         for t in range(config.context):
             row[t + 1] = row[t - 1] if row[t] < config.triggers else rng.choice(config.vocab_size, p=table[row[t]])
     return out
-
-
-def test_the_chain_is_that_of_the_text():
-    text = "\n".join(packaged_documents())
-    chain = backcopy.chain(PAPER)
-    counts = Counter(text)
-    letters = sorted(counts, key=lambda letter: (-counts[letter], letter))[:65]
-    assert letters[:5] == [*" etao"]
-    kept = [letter for letter in text if letter in letters]
-    pairs = Counter(zip(kept, [*kept[1:], kept[0]], strict=True))
-    for a, b in (("t", "h"), ("q", "u"), (",", " "), ("T", "h"), ("h", "q")):
-        expected = pairs[a, b] / sum(count for (first, _), count in pairs.items() if first == a)
-        assert chain.transitions[letters.index(a), letters.index(b)] == pytest.approx(expected, abs=1e-12)
-    assert np.allclose(chain.transitions.sum(1), 1, atol=1e-12)
-    assert (PAPER.vocab_size, PAPER.bos) == (67, 65)
 
 
 def test_after_a_trigger_comes_the_character_before_it(batch):

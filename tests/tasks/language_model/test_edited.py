@@ -19,7 +19,6 @@ from sinkjax.model.quantisation import rotate
 from sinkjax.tasks import registry, train
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Finetune
-from sinkjax.train import run_parallel
 from sinkjax.train.log import read
 from sinkjax.train.state import optimiser_of
 from tests.tasks.language_model.test_language_model import SMALL, interrupted, same_bits
@@ -74,12 +73,6 @@ def test_the_loss_is_that_of_the_edited_forward(plain) -> None:
         )
         want = jax.value_and_grad(direct)(params, edits)
         jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), found, want)
-
-
-def test_a_step_is_compiled_once_whether_edits_are_in_force_or_not(tmp_path: Path) -> None:
-    before = run_parallel._advance._cache_size()
-    train(dataclasses.replace(ONE, edits=HIDDEN, from_step=5, until=15, eval_batch=5), tmp_path / "one", progress=False)
-    assert run_parallel._advance._cache_size() == before + 1
 
 
 def test_a_training_that_is_interrupted_resumes_with_its_edits(held, tmp_path: Path, monkeypatch) -> None:

@@ -9,11 +9,26 @@ import pytest
 
 import sinkjax
 from sinkjax.probes.probe import Probe
-from sinkjax.tasks.trigger.config import Trigger
-from sinkjax.tasks.trigger.data import sample, targets
-from sinkjax.tasks.trigger.task import solution
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.data import BIAS, TRIGGER_FLAG, sample, targets
+from sinkjax.tasks.trigger.task import model
 
 EXACT = 1e-12
+
+
+def solution(data: Trigger) -> tuple[dict, sinkjax.Config]:
+    """Build a layer of ReLU attention with zero loss and no weight on BOS (Ran-Milo 2026, Theorem 3).
+
+    The construction is ours, for sequences with BOS as the only token before the ordinary ones. The query reads the trigger flag,
+    the key the trigger flag and the bias channel: q.k is 1 between the trigger's row and every token but BOS, and 0 elsewhere.
+    ReLU keeps these scores, the divisor max(i, 1) turns row j into the mean of tokens 1 to j, and W_V = W_O = I copies it.
+    """
+    n = data.width
+    query = jnp.zeros((1, n, 1, n)).at[0, TRIGGER_FLAG, 0, 0].set(1)
+    key = jnp.zeros((1, n, 1, n)).at[0, jnp.array([TRIGGER_FLAG, n + BIAS]), 0, 0].set(1)
+    copy = jnp.eye(n)
+    params = {"layers": {"q": query, "k": key, "v": copy[None, :, None, :], "o": copy[None, None]}}
+    return params, model(TriggerTraining(width=n, length=data.length, normalisers=("relu-index",)))
 
 
 @pytest.mark.parametrize("data", [Trigger(), Trigger(width=4, length=3), Trigger(width=7, length=24, first=5, last=11)], ids=str)
@@ -34,17 +49,3 @@ def test_no_loss_and_no_weight_on_bos(data: Trigger):
     averaged = (np.arange(data.length) >= 1) & (np.arange(data.length) <= np.asarray(j)[:, None])
     assert np.abs(own - averaged / np.asarray(j)[:, None]).max() < EXACT
     assert np.abs(weights).sum() == pytest.approx(np.abs(own).sum())
-
-
-def test_the_same_weights_under_softmax_solve_nothing():
-    """What makes it exact is ReLU: softmax of the same scores spreads every other row evenly."""
-    import dataclasses
-
-    from sinkjax.model.normalisers import Softmax
-
-    data = Trigger()
-    x, y, _ = sample(jax.random.key(1), data, 300)
-    params, config = solution(data, "float32")
-    config = dataclasses.replace(config, normaliser=Softmax())
-    out = sinkjax.forward(params, x, config, probe=Probe(), logits=False)
-    assert float(jnp.square(out.output - y).mean()) > float(jnp.square(y).mean())

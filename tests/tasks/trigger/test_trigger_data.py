@@ -82,16 +82,6 @@ def test_targets_are_those_of_a_loop(name: str) -> None:
         np.testing.assert_allclose(target, want, rtol=0, atol=1e-6)
 
 
-def test_noise_is_uniform_and_positions_are_even() -> None:
-    x, _, j = (np.asarray(array) for array in sample(KEY, Trigger(), 4000))
-    noise = x[:, 1:, 2:-1]
-    assert abs(noise.mean()) < 4 * (3 * noise.size) ** -0.5
-    assert noise.var() == pytest.approx(1 / 3, rel=0.01)
-    assert abs(np.corrcoef(noise[:, 0, 0], noise[:, 1, 0])[0, 1]) < 0.07
-    counts = np.bincount(j, minlength=16)[2:]
-    assert np.abs(counts - 4000 / 14).max() < 5 * (4000 / 14) ** 0.5
-
-
 @settings(max_examples=30, deadline=None)
 @given(kind=st.sampled_from(["paper", "none", "anchor"]), later=st.floats(-9, 9))
 def test_nothing_after_the_trigger_matters(kind: str, later: float) -> None:
@@ -102,18 +92,12 @@ def test_nothing_after_the_trigger_matters(kind: str, later: float) -> None:
 
 
 def test_a_key_decides_everything_and_sampling_can_be_traced() -> None:
-    trigger = Trigger()
-    first, again, other = (sample(stream(seed), trigger, 8) for seed in (3, 3, 4))
-    for a, b, c in zip(first, again, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert (np.asarray(a) != np.asarray(c)).any()
-    inside = jax.jit(lambda key: sample(key, trigger, 8))(stream(3))
-    stacked = jax.vmap(lambda key: sample(key, trigger, 8))(jax.random.split(stream(5), 3))
-    for a, b in zip(first, inside, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
-    for a, b in zip(sample(jax.random.split(stream(5), 3)[1], trigger, 8), stacked, strict=True):
+    keys = jax.random.split(stream(5), 3)
+    alone, other = (sample(keys[number], Trigger(), 8) for number in (1, 2))
+    stacked = jax.jit(jax.vmap(lambda key: sample(key, Trigger(), 8)))(keys)
+    for a, b, c in zip(alone, stacked, other, strict=True):
         np.testing.assert_allclose(a, b[1], rtol=0, atol=1e-7)
-    assert [array.shape for array in stacked] == [(3, 8, 16, 16), (3, 8, 16, 16), (3, 8)]
+        assert (np.asarray(a) != np.asarray(c)).any()
 
 
 @pytest.mark.parametrize("position", [-1, 0, 1, 16])
