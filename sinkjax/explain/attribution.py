@@ -188,7 +188,7 @@ class Prepared:
         """The metric of each edit of a sweep, [edit, B]."""
         dims = self.probe.dims()
         values = {name: np.asarray(swept[name].values) for name in dims}
-        of_all: jax.Array = jax.lax.map(lambda one: self.metric(Record(one, dims)), jax.tree.map(jnp.asarray, values))
+        of_all: jax.Array = jax.lax.map(lambda values: self.metric(Record(values, dims)), jax.tree.map(jnp.asarray, values))
         return of_all
 
 
@@ -287,15 +287,15 @@ def integrated(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndar
         along: jax.Array = jax.jvp(lambda a: replaced_in_part(a, run, *given), (strength,), (direction,))[1]
         return along
 
-    found, changes = [], []
+    estimates, changes = [], []
     for site, layer, index in nodes_of(labels):
         whole = run.strengths([site])[site].at[layer, :, max(index, 0)].set(1)
         given = (run.params, run.tokens, run.lengths, {site: donors[site]})
         slopes = [np.asarray(slope({site: point * whole}, {site: whole}, *given), np.float64) for point in points]
         start, end = (np.asarray(value({site: a * whole}, *given), np.float64) for a in (0, 1))
-        found.append(weights @ np.stack(slopes))
+        estimates.append(weights @ np.stack(slopes))
         changes.append(end - start)
-    estimate, change = np.stack(found), np.stack(changes)
+    estimate, change = np.stack(estimates), np.stack(changes)
     largest = np.abs(change.mean(axis=1)).max()
     return estimate, float(np.abs((change - estimate).mean(axis=1)).max() / largest) if largest else 0.0
 

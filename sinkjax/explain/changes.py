@@ -42,8 +42,8 @@ def written(run: Prepared, senders: Iterable[Site], edits: Any = ()) -> Record:
     """Run the prompts, and record also what `changes` needs: the senders' outputs, and attention's input for heads."""
     sites = [*senders]
     captures = [*sites, *([Site.ATTN_IN] if Site.HEAD_OUT in sites else [])]
-    own = tuple(Capture(site, name=_own(site)) for site in captures)
-    return run.record(edits, probe=dataclasses.replace(run.probe, capture=(*run.probe.captures, *own)))
+    added = tuple(Capture(site, name=_own(site)) for site in captures)
+    return run.record(edits, probe=dataclasses.replace(run.probe, capture=(*run.probe.captures, *added)))
 
 
 def _own(site: Site) -> str:
@@ -57,17 +57,17 @@ def changes(run: Prepared, sender: Site, donor: Any, record: Record, layer: int,
     donor: 0, or the new value of all senders of the site, [L, 1, (H,) dims] or [L, B, T, (H,) dims]. record: from `written`.
     head: only this one of the heads.
     """
-    own = jnp.nan_to_num(record[_own(sender)][:, layer])
-    new = jnp.broadcast_to(donor[layer] if np.ndim(donor) else jnp.zeros((), own.dtype), own.shape)
+    output = jnp.nan_to_num(record[_own(sender)][:, layer])
+    new = jnp.broadcast_to(donor[layer] if np.ndim(donor) else jnp.zeros((), output.dtype), output.shape)
     if sender != Site.HEAD_OUT:
-        return (new - own)[None]
+        return (new - output)[None]
     heads = jnp.arange(run.config.heads) if head is None else jnp.array([head])
     w = jax.tree.map(lambda leaf: leaf[layer], run.params["layers"])
-    return _by_head(own, new, jnp.nan_to_num(record[_own(Site.ATTN_IN)][:, layer]), w, heads, run.config, run.precision)
+    return _by_head(output, new, jnp.nan_to_num(record[_own(Site.ATTN_IN)][:, layer]), w, heads, run.config, run.precision)
 
 
 def _by_head(
-    own: jax.Array, new: jax.Array, x: jax.Array, w: Params, heads: jax.Array, config: Config, precision: str
+    outputs_now: jax.Array, new: jax.Array, x: jax.Array, w: Params, heads: jax.Array, config: Config, precision: str
 ) -> jax.Array:
     """The same for heads. Their outputs pass norms, a gate and W_O together, so each is replaced among the others."""
 
@@ -75,12 +75,12 @@ def _by_head(
         out = joined(before_joined(outputs, x, w, config, precision), w, precision)
         return as_added(out, w, "attn_out_norm", config)
 
-    def one(head: jax.Array) -> jax.Array:
+    def replaced(head: jax.Array) -> jax.Array:
         chosen = (jnp.arange(config.heads) == head)[:, None]
-        return added(jnp.where(chosen, new, own)) - added(own)
+        return added(jnp.where(chosen, new, outputs_now)) - added(outputs_now)
 
-    found: jax.Array = jax.lax.map(one, heads)
-    return found
+    moved: jax.Array = jax.lax.map(replaced, heads)
+    return moved
 
 
 def reading(reader: Site, change: Any, positions: Select, layers: Select = None, heads: Select = None, label: str = "") -> Edit:

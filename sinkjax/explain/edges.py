@@ -140,7 +140,7 @@ def _heads(reader: Site, config: Config) -> tuple[int, ...]:
 
 
 def _edges(senders: Sequence[Site], readers: Sequence[Site], config: Config) -> list[tuple[Site, int, int, Site, int, int]]:
-    found = []
+    edges = []
     for sender in senders:
         numbers = range(each_of(sender, config)) if sender == Site.HEAD_OUT else [-1]
         for first in range(config.layers):
@@ -148,8 +148,8 @@ def _edges(senders: Sequence[Site], readers: Sequence[Site], config: Config) -> 
                 for last in range(config.layers) if reader != Site.RESID else [config.layers - 1]:
                     if reads(reader, last, sender, first, config):
                         heads = [head for count in _heads(reader, config) for head in range(count)] or [-1]
-                        found += [(sender, first, number, reader, last, head) for number in numbers for head in heads]
-    return found
+                        edges += [(sender, first, number, reader, last, head) for number in numbers for head in heads]
+    return edges
 
 
 def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: int) -> str:
@@ -223,9 +223,9 @@ def _in_order(graph: _Graph) -> Iterator[tuple[int, list[Site]]]:
 def _dropped(graph: _Graph, kept: set[int]) -> dict[tuple[Site, int, Site], np.ndarray]:
     """Return 1 for each replaced edge and 0 for the others, [S, L, R], by sender, its layer, and reader."""
     config = graph.run.config
-    found: dict[tuple[Site, int, Site], np.ndarray] = {}
+    masks: dict[tuple[Site, int, Site], np.ndarray] = {}
     for number, (sender, first, index, reader, last, head) in enumerate(graph.edges):
         size = (each_of(sender, config) if sender == Site.HEAD_OUT else 1, 1 if reader == Site.RESID else config.layers)
-        mask = found.setdefault((sender, first, reader), np.zeros((*size, *(_heads(reader, config) or (1,)))))
+        mask = masks.setdefault((sender, first, reader), np.zeros((*size, *(_heads(reader, config) or (1,)))))
         mask[max(index, 0), 0 if reader == Site.RESID else last, max(head, 0)] = number not in kept
-    return found
+    return masks

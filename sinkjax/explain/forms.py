@@ -88,11 +88,11 @@ def _norms(gate: jax.Array, up: jax.Array, down: jax.Array, *, precision: str) -
 def _leading(gate: jax.Array, up: jax.Array, down: jax.Array, dims: jax.Array, *, precision: str) -> tuple[jax.Array, jax.Array]:
     """The eigenvalue with the largest absolute value, and its vector, of the forms of some dims: [n], [n, d]."""
 
-    def one(dim: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_dim(dim: jax.Array) -> tuple[jax.Array, jax.Array]:
         form = jnp.matmul(gate * down[:, dim], up.T, precision=precision).astype(jnp.promote_types(gate.dtype, jnp.float32))
         values, vectors = jnp.linalg.eigh((form + form.T) / 2)
         largest = jnp.argmax(jnp.abs(values))
         return values[largest], vectors[:, largest]
 
-    found: tuple[jax.Array, jax.Array] = jax.lax.map(one, dims)
-    return found
+    pairs: tuple[jax.Array, jax.Array] = jax.lax.map(of_dim, dims)
+    return pairs

@@ -83,8 +83,8 @@ def head_types(
     members = members_of(models, revisions)
     check_same_architecture(members)
     with contextlib.closing(loaded(members, dtype, False)) as each:
-        found = xarray.concat([of(model) for _, model in each], "checkpoint")
-    return found.assign_coords(coordinates(members))
+        series = xarray.concat([of(model) for _, model in each], "checkpoint")
+    return series.assign_coords(coordinates(members))
 
 
 def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, seed: int) -> np.ndarray:
@@ -129,8 +129,8 @@ def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
         return total if of is at_random else total[..., 0]
 
     heads = ("prompt", "layer", "head")
-    found = [Statistic(f"head_{name}", Site.WEIGHTS, functools.partial(mean, of), heads) for name, of in targets.items()]
-    return (*found, Statistic(f"head_{RANDOM}", Site.WEIGHTS, functools.partial(mean, at_random), (*heads, "draw")))
+    fixed = [Statistic(f"head_{name}", Site.WEIGHTS, functools.partial(mean, of), heads) for name, of in targets.items()]
+    return (*fixed, Statistic(f"head_{RANDOM}", Site.WEIGHTS, functools.partial(mean, at_random), (*heads, "draw")))
 
 
 def scores(record: Mapping[Any, Any]) -> xarray.Dataset:

@@ -103,10 +103,10 @@ def logit_lens(
     probe.check(config, T)
     places = np.arange(T) if chosen is None else np.array(chosen)
     spec = ForwardSpec(config=config, probe=probe, logits=False, precision=precision)
-    found = _lens(model.params, tokens, lengths, places, spec=spec)
+    statistics = _lens(model.params, tokens, lengths, places, spec=spec)
     axes = ("prompt", "depth", "position")
     labels = {"prompt": np.arange(len(lengths)), "depth": np.arange(config.layers + 1), "position": places}
-    return xarray.Dataset({name: (axes, np.asarray(array)) for name, array in found.items()}, labels)
+    return xarray.Dataset({name: (axes, np.asarray(array)) for name, array in statistics.items()}, labels)
 
 
 def refuse_without_vocabulary(model: Model) -> None:
@@ -181,13 +181,13 @@ def _lens(params: Params, tokens: jax.Array, lengths: jax.Array, places: jax.Arr
                 "top_probability": jnp.exp(logp.max(axis=-1)),
             }
 
-        found: dict[str, jax.Array] = jax.lax.map(of_depth, streams)  # [D, B, 1]
-        return found
+        depths: dict[str, jax.Array] = jax.lax.map(of_depth, streams)  # [D, B, 1]
+        return depths
 
     columns = depths.transpose(2, 1, 0, 3)[:, :, :, None], following.T[..., None]
-    found = jax.lax.map(of_position, columns, batch_size=min(P, max(1, NLL_TOKENS // B)))  # [P, D, B, 1]
-    real = {name: places < lengths[:, None] - (name == "nll") for name in found}
+    statistics = jax.lax.map(of_position, columns, batch_size=min(P, max(1, NLL_TOKENS // B)))  # [P, D, B, 1]
+    real = {name: places < lengths[:, None] - (name == "nll") for name in statistics}
     return {
         name: jnp.where(real[name][:, None], array[..., 0].transpose(2, 1, 0), -1 if name == "top" else jnp.nan)
-        for name, array in found.items()
+        for name, array in statistics.items()
     }

@@ -100,15 +100,15 @@ def scan(
     seen = _in_text(model.params, text, lengths, jnp.int32(distance), spec=spec)
     received = np.asarray(seen.pop("received"))
     layer, head = np.nonzero(received > eps)
-    found = []
+    calls = []
     rows = min(ROWS, len(ids))
     for begin in range(0, len(ids), rows):
         part = ids[np.minimum(np.arange(begin, begin + rows), len(ids) - 1)]  # one shape, so that one program compiles
         alone = _alone(model.params, jnp.asarray(part, jnp.int32), seen["direction"], seen["query"], spec=spec)
         largest, cosine, score = map(np.asarray, alone)
-        found.append((largest.T, cosine.T, score[layer, :, head].T))
-    largest, cosine, score = (np.concatenate(each)[: len(ids)] for each in zip(*found, strict=True))
-    of_text = {name: np.asarray(found) for name, found in seen.items()}
+        calls.append((largest.T, cosine.T, score[layer, :, head].T))
+    largest, cosine, score = (np.concatenate(each)[: len(ids)] for each in zip(*calls, strict=True))
+    of_text = {name: np.asarray(value) for name, value in seen.items()}
     data = xarray.Dataset(
         {
             "largest": (("token", "layer"), largest),
@@ -217,8 +217,8 @@ def _alone(
         cosine = jnp.einsum("Nd,d->N", unit(state), towards, precision="highest")
         return h, (abs_max(state, View(lengths)), cosine, _score(q, turned, config))
 
-    _, found = over_blocks(step, h, params["layers"], spec, direction, query)
-    largest, cosine, score = found
+    _, results = over_blocks(step, h, params["layers"], spec, direction, query)
+    largest, cosine, score = results
     return largest, cosine, score
 
 
@@ -236,5 +236,5 @@ def _scale(config: Config, layer: jax.Array, dtype: Any) -> jax.Array:
 def _score(query: jax.Array, keys: jax.Array, config: Config) -> jax.Array:
     """Return the scores [N, H] of keys [N, K, D] by each head's query [H, D]."""
     grouped = query.reshape(config.kv_heads, -1, query.shape[-1])
-    found = jnp.einsum("KGD,NKD->NKG", grouped.astype(keys.dtype), keys, precision="highest")
-    return found.reshape(len(keys), config.heads)
+    scores = jnp.einsum("KGD,NKD->NKG", grouped.astype(keys.dtype), keys, precision="highest")
+    return scores.reshape(len(keys), config.heads)

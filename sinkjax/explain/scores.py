@@ -123,12 +123,14 @@ def explain_value(
     return as_dataset("value_norm", _values(prompts, as_places("key", key, known)), prompts, layers, heads)
 
 
-def as_dataset(name: str, found: tuple[jax.Array, jax.Array], prompts: Prompts, layers: Select, heads: Select) -> xarray.Dataset:
+def as_dataset(
+    name: str, accounts: tuple[jax.Array, jax.Array], prompts: Prompts, layers: Select, heads: Select
+) -> xarray.Dataset:
     """The chosen layers and heads of contributions [L, B, H, C + 1] and wholes [L, B, H]."""
     config = prompts.config
     chosen_layers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
     chosen_heads = np.flatnonzero(selected("head", as_along("head", heads), config.heads))
-    contribution, whole = (np.asarray(each)[chosen_layers][:, :, chosen_heads].swapaxes(0, 1) for each in found)
+    contribution, whole = (np.asarray(each)[chosen_layers][:, :, chosen_heads].swapaxes(0, 1) for each in accounts)
     axes = ("prompt", "layer", "head")
     have, labels = parts_of(config, prompts.split)
     return xarray.Dataset(
@@ -166,8 +168,8 @@ def _scores(prompts: Prompts, queries: jax.Array, keys: jax.Array, *, side: str)
 
         return shares(score, before), factor * jnp.einsum("BHD,BHD->BH", q, k, precision=precision)
 
-    found: tuple[jax.Array, jax.Array] = walk(prompts, keys if side == "key" else queries, of_block)[0]
-    return found
+    accounts: tuple[jax.Array, jax.Array] = walk(prompts, keys if side == "key" else queries, of_block)[0]
+    return accounts
 
 
 @jax.jit
@@ -193,8 +195,8 @@ def _values(prompts: Prompts, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
 
         return shares(component, before), norm
 
-    found: tuple[jax.Array, jax.Array] = walk(prompts, keys, of_block)[0]
-    return found
+    accounts: tuple[jax.Array, jax.Array] = walk(prompts, keys, of_block)[0]
+    return accounts
 
 
 def frozen_vectors(h: jax.Array, before: Before, name: str) -> jax.Array:

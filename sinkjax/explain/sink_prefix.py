@@ -135,9 +135,9 @@ def best_token(model: Model) -> int:
     ids = np.unique([*drawn, *(token for token in tokenizer.special if token < V)])
     for bos in ("model", "none")[tokenizer.bos is None :]:
         text, lengths = packaged(model, bos)
-        found = scan(model, ids, text, lengths)
-        if found.sizes["sink"]:
-            return int(ids[int(found["score"].mean("sink").values.argmax())])
+        scanned = scan(model, ids, text, lengths)
+        if scanned.sizes["sink"]:
+            return int(ids[int(scanned["score"].mean("sink").values.argmax())])
     raise SinkjaxError("no head of this model sinks on the first token of the packaged passages; name a token all the same")
 
 

@@ -73,9 +73,9 @@ def super_weights(
         if not isinstance(number, int) or number < 1:
             raise SinkjaxError(f"{name} must be an integer of at least 1, not {number!r}")
     tokens, lengths, _ = check_batch(tokens, lengths, config, model.tokenizer)
-    found: list[dict[str, Any]] = []
-    while len(found) < most:
-        places = [(one["layer"], one["row"], one["col"]) for one in found]
+    candidates: list[dict[str, Any]] = []
+    while len(candidates) < most:
+        places = [(candidate["layer"], candidate["row"], candidate["col"]) for candidate in candidates]
         removed = [_zero(*place) for place in places]
         layer, row, col, weight, product = _candidate(model, tokens, lengths, places)
         others = alike(np.asarray(model.params["layers"]["down"][layer], np.float32), row, col, controls)
@@ -83,11 +83,11 @@ def super_weights(
         edits = [compose(*removed).named("before"), *tried]
         losses = sweep(model, tokens, edits, probe=Probe(nll=True), lengths=lengths, progress=progress)["nll"].mean("position")
         effects = (losses[1:] - losses[0].values).values
-        one = {"layer": layer, "row": row, "col": col, "weight": weight, "product": product}
-        found.append({**one, "effect": effects[0], "control": effects[1:]})
+        candidate = {"layer": layer, "row": row, "col": col, "weight": weight, "product": product}
+        candidates.append({**candidate, "effect": effects[0], "control": effects[1:]})
         if effects[0].mean() <= effects[1:].mean(axis=1).max():
             break
-    return _dataset(found)
+    return _dataset(candidates)
 
 
 def _zero(layer: int, row: int, col: int) -> Edit:
@@ -99,8 +99,8 @@ def _candidate(
 ) -> tuple[int, int, int, float, float]:
     """Find the next candidate, with its weight and product, in a model without the previous ones."""
     probe = Probe(extra=(_spikes(Site.NEURON), _spikes(Site.MLP_OUT)))
-    found = forward(model, tokens, edits=[_zero(*place) for place in removed], probe=probe, lengths=lengths)
-    inputs, outputs = (np.asarray(found.record[f"largest_{site}"]).max(axis=0) for site in (Site.NEURON, Site.MLP_OUT))
+    out = forward(model, tokens, edits=[_zero(*place) for place in removed], probe=probe, lengths=lengths)
+    inputs, outputs = (np.asarray(out.record[f"largest_{site}"]).max(axis=0) for site in (Site.NEURON, Site.MLP_OUT))
     rows, cols = inputs.argmax(axis=1), outputs.argmax(axis=1)
     layers = np.arange(len(rows))
     weights = np.asarray(model.params["layers"]["down"][layers, rows, cols], np.float64)
@@ -124,14 +124,14 @@ def _spikes(site: Site) -> Statistic:
 def alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int, int]]:
     """Return the entries of nearly the same absolute size, nearest first."""
     sizes = np.abs(matrix).ravel()
-    own = row * matrix.shape[1] + col
-    apart = np.abs(sizes - sizes[own])
-    apart[own] = np.inf
+    itself = row * matrix.shape[1] + col
+    apart = np.abs(sizes - sizes[itself])
+    apart[itself] = np.inf
     return [divmod(int(at), matrix.shape[1]) for at in np.argsort(apart, kind="stable")[:count]]
 
 
-def _dataset(found: list[dict[str, Any]]) -> xarray.Dataset:
-    stacked = {name: np.stack([one[name] for one in found]) for name in found[0]}
+def _dataset(candidates: list[dict[str, Any]]) -> xarray.Dataset:
+    stacked = {name: np.stack([candidate[name] for candidate in candidates]) for name in candidates[0]}
     dims = {"effect": ("candidate", "prompt"), "control": ("candidate", "control", "prompt")}
     data = xarray.Dataset({name: (dims.get(name, ("candidate",)), values) for name, values in stacked.items()})
     return data.assign({"super": data["effect"].mean("prompt") > data["control"].mean("prompt").max("control")})

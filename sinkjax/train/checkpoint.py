@@ -163,14 +163,14 @@ class Checkpoints:
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or device), like)
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(shapes), meta=ocp.args.JsonRestore())
         try:
-            found = self._manager.restore(number, args=wanted)
+            stored = self._manager.restore(number, args=wanted)
         except Exception as error:  # Orbax has no error of its own
             raise SinkjaxError(f"cannot read the checkpoint {self.path / str(number)} ({_words(error)})") from None
-        meta = found.meta if isinstance(found.meta, dict) else {}
+        meta = stored.meta if isinstance(stored.meta, dict) else {}
         numbers = [name for name in META if isinstance(meta.get(name), int | float)]
         wrong = numbers != [*META] or len(meta) > len(META)
         refuse(wrong, f"cannot read the checkpoint {self.path / str(number)}: its meta must have the numbers {', '.join(META)}")
-        return found.state, Progress(**meta)
+        return stored.state, Progress(**meta)
 
     @contextmanager
     def _in_one_sentence(self) -> Iterator[None]:

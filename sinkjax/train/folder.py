@@ -83,7 +83,7 @@ def card(trained: Trained, run: int, parameters: int) -> str:
     }
     labels = {*ended.labels(), "step", "status"}
     last = [line for line in lines if line["run"] == run][-1]
-    found = {name: value for name, value in last.items() if name not in labels}
+    measured = {name: value for name, value in last.items() if name not in labels}
     return "\n\n".join(
         (
             f"# {trained.config.summary}: {ended.run.label()}",
@@ -91,7 +91,7 @@ def card(trained: Trained, run: int, parameters: int) -> str:
             "that is shaped like a Llama.",
             _table(about),
             f"Measured on held-out data at step {last['step']}, layers and positions counted from 0:",
-            _table(found),
+            _table(measured),
             "`sinkjax train FILE.yaml` makes it again, where FILE.yaml holds:",
             f"```yaml\n{documents.write(trained.task.name, trained.config, KIND)}```\n",
         )

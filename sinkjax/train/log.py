@@ -105,8 +105,8 @@ def refuse_changed(lines: Sequence[str], path: Path) -> bool:
     """Raise unless each line, beginning with the first that has a checksum, agrees with it. Returns whether any line has one."""
     total, summed = 0, False
     for number, line in enumerate(lines, 1):
-        content, found, stated = line.rpartition(SUM)
-        summed = summed or bool(found)
+        content, mark, stated = line.rpartition(SUM)
+        summed = summed or bool(mark)
         if summed and stated != f'{zlib.crc32(f"{content}}}".encode(), total):08x}"}}':
             raise SinkjaxError(f"{path} has changed since it was written, in line {number} or before; restore it from a copy")
         total = zlib.crc32(f"{line}\n".encode(), total)

@@ -110,8 +110,8 @@ def orthoadam(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array])
     adam = optax.scale_by_adam(config.beta1, config.beta2)
 
     def update(gradient: Params, state: optax.OptState, params: Params | None = None) -> tuple[Params, optax.OptState]:
-        found, state = adam.update(rotated(gradient), state, params)
-        return rotated(found, back=True), state
+        step, state = adam.update(rotated(gradient), state, params)
+        return rotated(step, back=True), state
 
     turns = optax.GradientTransformation(adam.init, update)
     return optax.chain(turns, optax.add_decayed_weights(config.weight_decay), optax.scale_by_learning_rate(schedule))

@@ -47,12 +47,12 @@ class MarkovChain:
 def chain(config: Backcopy) -> MarkovChain:
     """Estimate a language's chain from its text. Errors: the text is missing or has too few different characters."""
     codes = np.frombuffer(_text(config.text).encode("utf-32-le"), np.uint32)
-    found, counts = np.unique(codes, return_counts=True)
+    characters, counts = np.unique(codes, return_counts=True)
     C = config.characters
-    refuse(len(found) < C, f"characters must be at most {len(found)} for the text {config.text!r}, not {C}")
+    refuse(len(characters) < C, f"characters must be at most {len(characters)} for the text {config.text!r}, not {C}")
     order = np.argsort(-counts, kind="stable")[:C]
-    ids = np.full(int(found[-1]) + 1, -1)
-    ids[found[order]] = np.arange(C)
+    ids = np.full(int(characters[-1]) + 1, -1)
+    ids[characters[order]] = np.arange(C)
     kept = ids[codes]
     kept = kept[kept >= 0]
     bigrams = np.zeros((C, C))
@@ -63,7 +63,7 @@ def chain(config: Backcopy) -> MarkovChain:
     table[:C, :C] = (1 - config.delimiter) * bigrams
     table[:C, -1] = config.delimiter
     table[C:, :C] = first / first.sum()
-    letters = "".join(map(chr, found[order]))
+    letters = "".join(map(chr, characters[order]))
     return MarkovChain(table, hashlib.sha256(letters.encode() + table.tobytes()).hexdigest())
 
 
@@ -129,6 +129,6 @@ class BackcopyTask(LanguageTask):
 def task(config: BackcopyTraining) -> BackcopyTask:
     """Make the task of a config. Errors: as for the model and the language."""
     model = BackcopyTask(config).architecture
-    found = BackcopyTask(with_attention(config, model, edits_of(config, model)))
+    made = BackcopyTask(with_attention(config, model, edits_of(config, model)))
     chain(part(config, Backcopy))
-    return found
+    return made

@@ -55,8 +55,8 @@ def _load(name: str, dtype: str, files: tuple[tuple[str, int, int], ...]) -> Mod
 def task(config: Finetune) -> FinetuneTask:
     """Make the task of a config. Errors: as for `load`; a context beyond the model's; edits that do not fit."""
     root = user_path(config.init)
-    found = sorted((path.name, path.stat()) for path in (root, *root.glob("*")) if path.is_file())
-    loaded = _load(config.init, config.dtype, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
+    files = sorted((path.name, path.stat()) for path in (root, *root.glob("*")) if path.is_file())
+    loaded = _load(config.init, config.dtype, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in files))
     model = loaded.config
     refuse(model.vocab_size is None, f"{config.init} has no vocabulary, so it cannot learn from a text")
     if config.context > model.context:

@@ -82,13 +82,13 @@ class TriggerTask:
         maps = record["attention"]
         size = jnp.abs(maps)
         share = size / (size.sum(axis=-1, keepdims=True) + TINY)
-        own, others = _rows(batch)
+        triggers, others = _rows(batch)
         return {
             "loss": jnp.square(output - batch[1]).mean(),
             "largest_error": jnp.abs(output - batch[1]).max(),
             "bos": _mean(maps[..., 0], others),
             "bos_share": _mean(share[..., 0], others),
-            "bos_trigger": _mean(maps[..., 0], own),
+            "bos_trigger": _mean(maps[..., 0], triggers),
         }
 
     def _sample(self, key: jax.Array, count: int) -> Batch:
@@ -109,10 +109,10 @@ class TriggerTask:
 
 def task(config: TriggerTraining) -> TriggerTask:
     """Make the task of a config. Errors: as for the model and the data; a learned normaliser together with others."""
-    own = [name for name in config.normalisers if NAMED[name].learned() or NAMED[name].kernel]
-    if own and len(config.normalisers) > 1:
-        what = "learned values of its own" if NAMED[own[0]].learned() else "a kernel of its own"
-        raise SinkjaxError(f"normalisers has {own[0]!r}, which has {what}: train it apart from the others")
+    alone = [name for name in config.normalisers if NAMED[name].learned() or NAMED[name].kernel]
+    if alone and len(config.normalisers) > 1:
+        what = "learned values of its own" if NAMED[alone[0]].learned() else "a kernel of its own"
+        raise SinkjaxError(f"normalisers has {alone[0]!r}, which has {what}: train it apart from the others")
     model(config)
     return TriggerTask(config)
 
@@ -154,8 +154,8 @@ def _rows(batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Return each sequence's trigger row, and the rows of all tokens except the first and the trigger: bool [B, L] each."""
     x, _, j = batch
     row = jnp.arange(x.shape[1])
-    own = row == j[:, None]
-    return own, ~own & (row > 0)
+    triggers = row == j[:, None]
+    return triggers, ~triggers & (row > 0)
 
 
 def _mean(values: jax.Array, rows: jax.Array) -> jax.Array:
