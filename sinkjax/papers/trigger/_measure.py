@@ -4,7 +4,7 @@ A mass is a mean over sequences and over rows of one kind: the trigger's row, or
 first of a sequence, which sees only itself. "weight" is the attention weight itself, "share" its fraction of the row's absolute
 weight, for rows that do not sum to 1. Keys: "bos" is the first one, BOS or not; "anchors" are the other ones before the ordinary
 tokens, "elsewhere" are these. "written" is the norm of the first key's part in the other rows, over the norm of all that the
-head writes in a row, the trigger's or another, whichever is more (`sinkjax/tasks/contribution.py`).
+head writes in a row, the trigger's or another, whichever is more (`first_key_norms`).
 """
 
 from __future__ import annotations
