@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 CALLED = {Site.ATTN_OUT: "attention", Site.MLP_OUT: "MLP", Site.HEAD_OUT: "head", Site.NEURON: "neuron"}
 Metric = Callable[[Record], Any]
 Strengths = dict[Site, jax.Array]
+Node = tuple[Site, int, int]
+INDEXED = (Site.HEAD_OUT, Site.NEURON)  # sites with several nodes in a layer
 
 
 @fixed_settings
@@ -111,25 +113,26 @@ def attribute(
         run.resolve(replacing(site, positions, 0.0, 0))
     donors, same = donated(run, sites, replace)
     baseline = np.asarray(run.checked())
-    numbers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
-    labels = labelled(sites, numbers, config)
+    numbers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers)).tolist()
+    every = nodes_of(sites, numbers, config)
     about: dict[str, Any] = {"method": method, "steps": 1}
     if method == "first-order":
-        estimate = first_order(run, donors, labels)
+        estimate = first_order(run, donors, every)
     else:
-        estimate, gap = integrated(run, donors, labels, steps)
+        estimate, gap = integrated(run, donors, every, steps)
         about |= {"steps": steps, "completeness_gap": gap}
     estimate = np.where(same, 0.0, estimate)
     chosen = np.arange(len(estimate)) if exact == "all" else largest_first(estimate)[: exact or 0]
-    every = nodes_of(labels)
 
     def replaced(number: int) -> Edit:
         site, layer, index = every[number]
-        return replacing(site, positions, donors[site], layer, index).named(str(labels["node"][number]))
+        return replacing(site, positions, donors[site], layer, index).named(name_of(every[number]))
 
     swept = {"out": out, "progress": progress}
     data = with_exact("node", run, model, estimate, same, chosen, replaced, baseline, **swept)
-    return data.assign_coords({name: ("node", column) for name, column in labels.items()}).assign_attrs(about | data.attrs)
+    rows = [(name_of(node), str(node[0]), *node[1:]) for node in every]
+    columns = zip(("node", "site", "layer", "index"), map(list, zip(*rows, strict=True)), strict=True)
+    return data.assign_coords({name: ("node", column) for name, column in columns}).assign_attrs(about | data.attrs)
 
 
 @dataclass(frozen=True)
@@ -214,22 +217,18 @@ def each_of(site: Site, config: Config) -> int:
     return {Site.HEAD_OUT: config.heads, Site.NEURON: axis_size(config, "mlp_width")}.get(site, 1)
 
 
-def labelled(sites: Sequence[Site], layers: np.ndarray, config: Config) -> dict[str, np.ndarray]:
-    """The coordinates of all nodes, grouped by site, then by layer, then by head or neuron."""
-    rows: list[tuple[str, str, int, int]] = []
-    for site, layer in itertools.product(sites, map(int, layers)):
-        name = f"{CALLED[site]} {layer}"
-        if site in (Site.HEAD_OUT, Site.NEURON):
-            rows += [(f"{name}.{index}", str(site), layer, index) for index in range(each_of(site, config))]
-        else:
-            rows.append((name, str(site), layer, -1))
-    columns = zip(*rows, strict=True)
-    return {name: np.array(column) for name, column in zip(("node", "site", "layer", "index"), columns, strict=True)}
+def nodes_of(sites: Sequence[Site], layers: Sequence[int], config: Config) -> list[Node]:
+    """All nodes: the site, the layer and the index of a head or neuron, else -1; grouped by site, then by layer."""
+    nodes = []
+    for site, layer in itertools.product(sites, layers):
+        nodes += [(site, layer, index) for index in (range(each_of(site, config)) if site in INDEXED else [-1])]
+    return nodes
 
 
-def nodes_of(labels: dict[str, np.ndarray]) -> list[tuple[Site, int, int]]:
-    """The site, the layer and the index of each node, -1 for a node without one."""
-    return list(zip(map(Site, labels["site"]), labels["layer"], labels["index"], strict=True))
+def name_of(node: Node) -> str:
+    """The name of a node: "MLP 1", or "head 1.4"."""
+    site, layer, index = node
+    return f"{CALLED[site]} {layer}" + (f".{index}" if index >= 0 else "")
 
 
 def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int = 0) -> Edit:
@@ -265,7 +264,7 @@ def donated(run: Prepared, sites: Sequence[Site], replace: Any) -> tuple[dict[Si
     return {site: jnp.nan_to_num(x) for site, x in values.items()}, same
 
 
-def first_order(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndarray]) -> np.ndarray:
+def first_order(run: Prepared, donors: dict[Site, Any], nodes: list[Node]) -> np.ndarray:
     """Return the derivative of the metric with respect to each node's strength at 0, [node, B]."""
 
     def total(strengths: Strengths, *given: Any) -> jax.Array:
@@ -273,10 +272,10 @@ def first_order(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.nda
 
     slopes = jax.jit(jax.grad(total))(run.strengths(donors), run.params, run.tokens, run.lengths, donors)
     slopes = {site: np.asarray(slope) for site, slope in slopes.items()}
-    return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes_of(labels)])
+    return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes])
 
 
-def integrated(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> tuple[np.ndarray, float]:
+def integrated(run: Prepared, donors: dict[Site, Any], nodes: list[Node], steps: int) -> tuple[np.ndarray, float]:
     """Return the mean derivative of the metric along each node's own path, [node, B], and the completeness gap (`attribute`)."""
     left = 1 - (np.arange(steps) + 0.5) / steps  # midpoints of t, with a = 1 - (1 - t)^3
     points, weights = 1 - left**3, left**2 / (left**2).sum()
@@ -288,7 +287,7 @@ def integrated(run: Prepared, donors: dict[Site, Any], labels: dict[str, np.ndar
         return along
 
     estimates, changes = [], []
-    for site, layer, index in nodes_of(labels):
+    for site, layer, index in nodes:
         whole = run.strengths([site])[site].at[layer, :, max(index, 0)].set(1)
         given = (run.params, run.tokens, run.lengths, {site: donors[site]})
         slopes = [np.asarray(slope({site: point * whole}, {site: whole}, *given), np.float64) for point in points]

@@ -22,7 +22,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import SITES, Site
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.explain.attribution import CALLED, Metric, Prepared, as_sites, donated, each_of, is_count, largest_first, with_exact
+from sinkjax.explain.attribution import Metric, Prepared, as_sites, donated, each_of, is_count, largest_first, name_of, with_exact
 from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
@@ -153,7 +153,7 @@ def _edges(senders: Sequence[Site], readers: Sequence[Site], config: Config) -> 
 
 
 def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: int) -> str:
-    source = f"{CALLED[sender]} {first}" + (f".{number}" if number >= 0 else "")
+    source = name_of((sender, first, number))
     return f"{source} -> {NAMES[reader]}" + ("" if reader == Site.RESID else f" {last}" + (f".{head}" if head >= 0 else ""))
 
 

@@ -118,12 +118,7 @@ def scan(
             **{name: ("sink", of_text[name][layer, head]) for name in ("first_score", "other_score")},
             "received": ("sink", received[layer, head]),
         },
-        {
-            "token": ids,
-            "layer": np.arange(config.layers),
-            "sink_layer": ("sink", layer),
-            "sink_head": ("sink", head),
-        },
+        {"token": ids, "layer": np.arange(config.layers), "sink_layer": ("sink", layer), "sink_head": ("sink", head)},
         {"distance": int(distance), "eps": float(eps)},
     )
     return data if model.tokenizer is None else data.assign_coords(text=("token", list(model.tokenizer.tokens(ids.tolist()))))
