@@ -24,7 +24,7 @@ from sinkjax.model.names import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computation:
+class StepOptions:
     """How the steps of a language model are computed."""
 
     compute_dtype: Dtype | None = None
@@ -39,7 +39,7 @@ class Computation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture(Computation):
+class Architecture(StepOptions):
     """A decoder-only model; `sinkjax/tasks/language_model/model.py` converts it to a `Config`."""
 
     layers: int = 4

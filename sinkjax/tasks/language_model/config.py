@@ -12,12 +12,12 @@ from sinkjax.config_files.checks import at_least, only_for
 from sinkjax.config_files.documents import LATER
 from sinkjax.data.config import BPE, Blocks, Corpus
 from sinkjax.errors import SinkjaxError
-from sinkjax.tasks.language_model.architecture import Architecture, Computation
+from sinkjax.tasks.language_model.architecture import Architecture, StepOptions
 from sinkjax.train.config import AdamWTraining
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTraining(AdamWTraining, Corpus, Blocks, Computation):
+class TextTraining(AdamWTraining, Corpus, Blocks, StepOptions):
     """A training on the blocks of a text."""
 
     batch: int = 16
