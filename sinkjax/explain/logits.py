@@ -14,7 +14,7 @@ import xarray
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.explain.parts import Followed, as_places, linear, parts_of, walk
+from sinkjax.explain.parts import FollowedPrompts, as_places, linear, parts_of, walk
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -62,7 +62,7 @@ def explain_logit(
         SinkjaxError: The model has no vocabulary; a position or token is out of range; there are no neurons to name.
     """
     refuse_without_vocabulary(model)
-    prompts, known = Followed.of(model, tokens, lengths, neurons, precision)
+    prompts, known = FollowedPrompts.of(model, tokens, lengths, neurons, precision)
     places = as_places("position", known - 1 if position is None else position, known)
     pair = [as_tokens(what, each, model.config, len(known)) for what, each in (("token", token), ("against", against))]
     contribution, removed, whole, chosen = map(np.asarray, _logits(prompts, places, *pair))
@@ -130,7 +130,7 @@ def as_tokens(what: str, token: Any, config: Config, B: int) -> np.ndarray | Non
 
 @jax.jit
 def _logits(
-    prompts: Followed, places: jax.Array, token: jax.Array | None, against: jax.Array | None
+    prompts: FollowedPrompts, places: jax.Array, token: jax.Array | None, against: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Contributions and falls [B, C + 1], the logit [B] and its token [B]."""
     params, config, precision = prompts.params, prompts.config, prompts.precision

@@ -41,7 +41,7 @@ WATCHED = (Site.ATTN_IN, Site.QUERY, Site.KEY, Site.VALUE, Site.HEAD_OUT, Site.A
 
 
 @struct.dataclass
-class Followed:
+class FollowedPrompts:
     """A model and prompts, one position of each of which is followed. split: the layer whose MLP is split, int [], or None."""
 
     params: Params
@@ -52,7 +52,7 @@ class Followed:
     precision: str = struct.field(pytree_node=False)
 
     @classmethod
-    def of(cls, model: Model, tokens: Any, lengths: Any, neurons: Any, precision: str) -> tuple[Followed, np.ndarray]:
+    def of(cls, model: Model, tokens: Any, lengths: Any, neurons: Any, precision: str) -> tuple[FollowedPrompts, np.ndarray]:
         """Check the arguments of an explanation; also return the lengths as numpy int [B]."""
         check_model(model)
         tokens, lengths, known = check_batch(tokens, lengths, model.config, model.tokenizer)
@@ -89,7 +89,7 @@ class Before(NamedTuple):
         return self.take(self.tape.record[name])
 
 
-def walk(prompts: Followed, place: jax.Array, account: Callable[[Before], Any] | None) -> tuple[Any, jax.Array, jax.Array]:
+def walk(prompts: FollowedPrompts, place: jax.Array, account: Callable[[Before], Any] | None) -> tuple[Any, jax.Array, jax.Array]:
     """Run the blocks once. Parts follow the positions `place`, int [B].
 
     account: computes a result from each block's input. Returns its results with a leading axis of layers, the last parts

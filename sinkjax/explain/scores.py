@@ -14,7 +14,7 @@ import xarray
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.explain.parts import Before, Followed, as_places, at_place, parts_of, walk
+from sinkjax.explain.parts import Before, FollowedPrompts, as_places, at_place, parts_of, walk
 from sinkjax.model.heads import gated_values
 from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project
@@ -65,7 +65,7 @@ def explain_score(
             by a kernel, has no MLP, or its MLP is a mixture of experts (with `neurons`).
     """
     one_of("side", side, ("key", "query"))
-    prompts, known = Followed.of(model, tokens, lengths, neurons, precision)
+    prompts, known = FollowedPrompts.of(model, tokens, lengths, neurons, precision)
     config = prompts.config
     if config.normaliser.kernel:
         raise SinkjaxError(
@@ -119,12 +119,12 @@ def explain_value(
         SinkjaxError: A position, layer or head is out of range; the model has no MLP, or its MLP is a mixture of experts (with
             `neurons`).
     """
-    prompts, known = Followed.of(model, tokens, lengths, neurons, precision)
+    prompts, known = FollowedPrompts.of(model, tokens, lengths, neurons, precision)
     return as_dataset("value_norm", _values(prompts, as_places("key", key, known)), prompts, layers, heads)
 
 
 def as_dataset(
-    name: str, accounts: tuple[jax.Array, jax.Array], prompts: Followed, layers: Select, heads: Select
+    name: str, accounts: tuple[jax.Array, jax.Array], prompts: FollowedPrompts, layers: Select, heads: Select
 ) -> xarray.Dataset:
     """The chosen layers and heads of contributions [L, B, H, C + 1] and wholes [L, B, H]."""
     config = prompts.config
@@ -140,7 +140,7 @@ def as_dataset(
 
 
 @partial(jax.jit, static_argnames="side")
-def _scores(prompts: Followed, queries: jax.Array, keys: jax.Array, *, side: str) -> tuple[jax.Array, jax.Array]:
+def _scores(prompts: FollowedPrompts, queries: jax.Array, keys: jax.Array, *, side: str) -> tuple[jax.Array, jax.Array]:
     """Contributions [L, B, H, C + 1] and scores [L, B, H]. queries: -1 for the mean over the queries that see the key."""
     config, lengths, precision = prompts.config, prompts.lengths, prompts.precision
     T, group = prompts.tokens.shape[1], config.heads // config.kv_heads
@@ -173,7 +173,7 @@ def _scores(prompts: Followed, queries: jax.Array, keys: jax.Array, *, side: str
 
 
 @jax.jit
-def _values(prompts: Followed, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _values(prompts: FollowedPrompts, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Contributions [L, B, H, C + 1] and norms of W_O v [L, B, H]."""
     config, precision = prompts.config, prompts.precision
 
