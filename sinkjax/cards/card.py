@@ -64,7 +64,7 @@ class Card:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the card as (heading, sentence), one for a line of a terminal."""
-        found = [
+        rows = [
             ("sinks", self.where.sentence()),
             ("elsewhere", self._elsewhere()),
             ("activation", self.where.said_of_activation()),
@@ -74,26 +74,26 @@ class Card:
             ("made by", self.maker if isinstance(self.maker, str) else self.maker.sentence()),
             ("for", self.purpose.sentence() if self.purpose else "not measured without a sink"),
             ("costs", self.cost.sentence()),
-            *(("advice", one) for one in self.advice()),
+            *(("advice", advice) for advice in self.advice()),
         ]
-        return [(name, text) for name, text in found if text]
+        return [(name, text) for name, text in rows if text]
 
     def advice(self) -> list[str]:
         """Say what to do, from the numbers measured here."""
-        found = []
+        advice = []
         plain = self.cost.of(TENSOR)
         if self.bos["gain"] and (self.bos["gain"]["low"] or 0.0) > 0:
-            found.append("give every text its BOS (--bos model)")
+            advice.append("give every text its BOS (--bos model)")
         if self.bos["gain"] is None and self.bos["lack"]:
-            found.append(f"begin every prompt with {self.bos['trained']!r}")
+            advice.append(f"begin every prompt with {self.bos['trained']!r}")
         if plain is not None and worth_it(plain):
             place = self.where.position
             said = "; or ".join(f"{REMEDIES[name].format(key=place)}: {signed(loss)}" for name, loss in self.cost.remedies())
-            found += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(said)
-        found += [self._eviction()] * bool(self._eviction())
+            advice += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(said)
+        advice += [self._eviction()] * bool(self._eviction())
         if not self.where.sinks and not self.where.activation.stands_out:
-            found.append("nothing to protect: no head sinks on a key, and no activation stands out")
-        return found
+            advice.append("nothing to protect: no head sinks on a key, and no activation stands out")
+        return advice
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -120,9 +120,9 @@ class Card:
         about = dataclasses.asdict(dataclasses.replace(self, prefix=None))
         about |= {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
         model = {"model": {name: self.model.get(name) for name in ("name", "dtype", "weights", "config")}}
-        found = {files.CARD: about, files.SINKS: model | self.sink_tokens() | self.mask, files.CLAMP: model | self.clamp()}
+        contents = {files.CARD: about, files.SINKS: model | self.sink_tokens() | self.mask, files.CLAMP: model | self.clamp()}
         prefix = {} if self.prefix is None else {files.PREFIX: self.prefix.packed()}
-        return {name: files.as_json(content) for name, content in found.items()} | prefix
+        return {name: files.as_json(content) for name, content in contents.items()} | prefix
 
     def sink_tokens(self) -> dict[str, Any]:
         """Return where sinks are, for `sink_mask`: positions, or token ids that are sinks at any position."""
@@ -134,28 +134,28 @@ class Card:
         return self.where.clamp()
 
     def _elsewhere(self) -> str:
-        found, rate = self.where, self.where.rate["mean"]
-        named = [f"{share:.1%} on {text!r}" for _, text, share in found.elsewhere if rate * share >= 0.01]
-        bias = found.no_key["mean"] or 0.0
+        places, rate = self.where, self.where.rate["mean"]
+        named = [f"{share:.1%} on {text!r}" for _, text, share in places.elsewhere if rate * share >= 0.01]
+        bias = places.no_key["mean"] or 0.0
         where = (
-            "of all sinks, on other positions" if found.sinks else f"in single prompts {rate:.1%} of heads sink; of these sinks"
+            "of all sinks, on other positions" if places.sinks else f"in single prompts {rate:.1%} of heads sink; of these sinks"
         )
         said = [f"{where}: {', '.join(named)}"] * bool(named)
         said += [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01)
         return "; ".join(said)
 
     def _checked(self) -> str:
-        found, heads = self.hangs, "the heads that sink" if self.where.sinks else "all heads"
-        said = [f"attention of {heads} to position {self.where.position}: {three_digits(found.unedited['mean'])}"]
+        cause, heads = self.hangs, "the heads that sink" if self.where.sinks else "all heads"
+        said = [f"attention of {heads} to position {self.where.position}: {three_digits(cause.unedited['mean'])}"]
         for text, number in (
-            ("to the next token if that one is hidden", found.masked),
-            ("to that position without a BOS", found.no_bos),
-            ("to an ordinary later token that sees only itself", found.isolated),
-            ("to a BOS put there", found.moved),
+            ("to the next token if that one is hidden", cause.masked),
+            ("to that position without a BOS", cause.no_bos),
+            ("to an ordinary later token that sees only itself", cause.isolated),
+            ("to a BOS put there", cause.moved),
         ):
             said += [f"{text}: {three_digits(number['mean'])}"] if number else []
-        if found.qualifies is not None:
-            said.append(f"of {found.scanned:,} tokens run alone, {found.qualifies:.1%} have a key like the sink's")
+        if cause.qualifies is not None:
+            said.append(f"of {cause.scanned:,} tokens run alone, {cause.qualifies:.1%} have a key like the sink's")
         return "; ".join(said)
 
     def _eviction(self) -> str:
@@ -164,11 +164,11 @@ class Card:
         if not self.where.sinks or self.purpose is None:
             return ""
         if self.cost.evicted:
-            one = next((one for one in self.cost.evicted if worth_it(one)), None)  # of the smallest cache that decides it
-            if one is None:
+            cost = next((cost for cost in self.cost.evicted if worth_it(cost)), None)  # of the smallest cache that decides it
+            if cost is None:
                 return ""
-            size, kept = one["keys"], one["kept"]
-            more = f"the last {size} keys cost {signed(one, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
+            size, kept = cost["keys"], cost["kept"]
+            more = f"the last {size} keys cost {signed(cost, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
             return f"{said}: {more}"
         hidden = self.purpose.loss["key hidden"]
         if not worth_it(hidden):
@@ -248,26 +248,26 @@ def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
     """Measure the card of a model on chosen passages; arguments as for `card`."""
     log(f"text: {len(about.own.tokens)} prompts of {about.own.tokens.shape[1]} tokens; {about.text}")
     log("where the sinks are")
-    found = where(about)
+    places = where(about)
     log("their cause: edits, and tokens alone")
-    on = hangs(about, found)
+    cause = hangs(about, places)
     log("their maker")
-    made = maker(about, found)
+    made = maker(about, places)
     log("their purpose")
-    use = purpose(about, found) if found.sinks else None
-    prefix = _prefix(about.model, found, on)
+    use = purpose(about, places) if places.sinks else None
+    prefix = _prefix(about.model, places, cause)
     log("their cost")
     return Card(
         model=_model(about.model),
         prompts={"number": len(about.own.tokens), "length": about.own.tokens.shape[1], "text": about.text},
         passages=about.passages,
         bos=_bos(about),
-        where=found,
-        hangs=on,
+        where=places,
+        hangs=cause,
         maker=made,
         purpose=use,
-        cost=cost(about, found, prefix, more),
-        mask=_quality(about, found, on),
+        cost=cost(about, places, prefix, more),
+        mask=_quality(about, places, cause),
         prefix=prefix,
     )
 
@@ -280,22 +280,22 @@ def _model(model: Model) -> dict[str, Any]:
     return {**model.source, "weights": identity.weights, "config": identity.config, "vocab_size": model.config.vocab_size}
 
 
-def _sink_tokens(found: SinkPlaces, on: Hangs) -> dict[str, Any]:
-    tokens = [token for token, _ in on.tokens]
-    return {"positions": [found.position] if found.sinks and not tokens else [], "tokens": tokens}
+def _sink_tokens(places: SinkPlaces, cause: Hangs) -> dict[str, Any]:
+    tokens = [token for token, _ in cause.tokens]
+    return {"positions": [places.position] if places.sinks and not tokens else [], "tokens": tokens}
 
 
-def _prefix(model: Model, found: SinkPlaces, on: Hangs) -> SinkPrefix | None:
+def _prefix(model: Model, places: SinkPlaces, cause: Hangs) -> SinkPrefix | None:
     """Compute the prefix of the best token; None without a sink, or where its keys would depend on the text."""
-    if not found.sinks or on.best is None:
+    if not places.sinks or cause.best is None:
         return None
     try:
-        return sink_prefix(model, on.best[0])
+        return sink_prefix(model, cause.best[0])
     except SinkjaxError:
         return None
 
 
-def _quality(about: Ground, found: SinkPlaces, on: Hangs) -> dict[str, Any]:
+def _quality(about: Ground, places: SinkPlaces, cause: Hangs) -> dict[str, Any]:
     """Return the share of marked tokens that are a head's sink, and the share of all sinks (of heads and prompts) on them, of the
     mask in the files, of its position, and of each token that sinks anywhere or was a sink elsewhere in these prompts."""
     prompts = about.other
@@ -310,10 +310,10 @@ def _quality(about: Ground, found: SinkPlaces, on: Hangs) -> dict[str, Any]:
             "recall": float(marked.sum() / counts.sum()) if counts.any() else None,
         }
 
-    named = dict(on.tokens) | {token: text for token, text, _ in found.elsewhere}
+    named = dict(cause.tokens) | {token: text for token, text, _ in places.elsewhere}
     return {
-        **quality(**_sink_tokens(found, on)),
-        "by_position": {"position": found.position, **quality([found.position], [])},
+        **quality(**_sink_tokens(places, cause)),
+        "by_position": {"position": places.position, **quality([places.position], [])},
         "by_token": [{"token": token, "text": text, **quality([], [token])} for token, text in named.items()],
     }
 

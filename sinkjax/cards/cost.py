@@ -96,7 +96,7 @@ class Cost:
         return f"{', '.join(parts)} (on {self.measured_on}; {PROCESSORS})"
 
 
-def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bool = False) -> Cost:
+def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: bool = False) -> Cost:
     """Measure the loss in use on other prompts than the sink was found on, if there are any.
 
     Args:
@@ -116,7 +116,7 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
         TOKEN: {**eight, "scale": "token"},
     }
     if more:
-        settings |= _more(found, eight, prefix, prompts.tokens.shape[1])
+        settings |= _more(places, eight, prefix, prompts.tokens.shape[1])
     base = ground.of_other["nll"]
     rows: list[CostRow] = []
     added: dict[str, NDArray[np.float64]] = {}
@@ -134,19 +134,19 @@ def cost(ground: Ground, found: SinkPlaces, prefix: Past | None = None, more: bo
 
 def _evicted(prompts: Prompts, added: Mapping[str, NDArray[np.float64]], key: int) -> list[dict[str, Any]]:
     """Return `Cost.evicted` from the loss that settings add, by prompt."""
-    kept, found = (1 if key == 0 else 4), []
+    kept, rows = (1 if key == 0 else 4), []
     for size in CACHES if key < kept else ():
         last, first = f"last {size} keys", f"{FIRST[kept]} and last {size - kept}"
         if last in added and first in added:
-            found.append({"keys": size, "kept": kept, **prompts.number(added[last] - added[first])})
-    return found
+            rows.append({"keys": size, "kept": kept, **prompts.number(added[last] - added[first])})
+    return rows
 
 
-def _more(found: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
-    key = found.position
+def _more(places: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
+    key = places.position
     settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
-    if found.activation.stands_out:
-        settings[CLAMPED] = {**eight, "edits": clamp(found.clamp())}
+    if places.activation.stands_out:
+        settings[CLAMPED] = {**eight, "edits": clamp(places.clamp())}
     if prefix is not None:
         settings["sink prefix"] = {"past": prefix}
         settings[PREFIX] = {**eight, "past": prefix}

@@ -68,8 +68,8 @@ class Prompts:
 
     def number(self, values: Any) -> dict[str, float | int | None]:
         """Return the mean over prompts and its 95% interval, as data."""
-        found = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
-        return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+        interval = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
+        return {"mean": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
 
 
 def two_digits(value: float) -> str:
@@ -280,10 +280,10 @@ def _passages(chosen: TextChoice, context: int, size: Callable[[str], int]) -> t
             every = wanted
     how |= {"length": T, "seed": chosen.seed}
     try:
-        found = passages(chosen.text, every, **how)
+        selected = passages(chosen.text, every, **how)
     except SinkjaxError:
-        found = passages(chosen.text, number, **how)
-    return replace(found, source=fit or found.source), number, T
+        selected = passages(chosen.text, number, **how)
+    return replace(selected, source=fit or selected.source), number, T
 
 
 def _statistic(model: Model) -> str:
@@ -300,7 +300,7 @@ def _unedited(model: Model, prompts: Prompts, attention_impl: str) -> Numbers:
 def _record(model: Model, prompts: Prompts, probe: Probe, attention_impl: str, edits: Any = ()) -> Numbers:
     how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": attention_impl}
     record = {
-        name: np.asarray(one) for name, one in forward(model, prompts.tokens, edits=edits, probe=probe, **how).record.items()
+        name: np.asarray(array) for name, array in forward(model, prompts.tokens, edits=edits, probe=probe, **how).record.items()
     }
     if "nll" in record:
         scored = np.arange(record["nll"].shape[1]) < prompts.lengths[:, None] - 1

@@ -76,7 +76,7 @@ class Hangs:
         return says[self.kind]
 
 
-def hangs(ground: Ground, found: SinkPlaces, sample: int = SAMPLE) -> Hangs:
+def hangs(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Hangs:
     """Intervene on position and token, and scan tokens alone.
 
     Args:
@@ -88,32 +88,32 @@ def hangs(ground: Ground, found: SinkPlaces, sample: int = SAMPLE) -> Hangs:
         The class and its numbers.
     """
     unedited = ground.strength(ground.unedited, ground.key)
-    if not found.sinks:
-        kind: Kind = "a key without a token" if (found.no_key["mean"] or 0.0) > EPS else "nothing"
+    if not places.sinks:
+        kind: Kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
         return Hangs(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
     key, at = ground.key, ground.at
     few = ground.own.part(FEW)
-    read = {
+    strengths = {
         "unedited": unedited,
         "masked": ground.strength(ground.hidden, key + 1),
         "isolated": ground.strength(ground.measure(few, [behind(key, at, alone=True)]), at)[0],
     }
     if ground.bare is not None and ground.wants == "model":
-        read["no_bos"] = ground.strength(ground.bare, 0)
+        strengths["no_bos"] = ground.strength(ground.bare, 0)
     elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
-        read["no_bos"] = unedited  # whatever token is there
+        strengths["no_bos"] = unedited  # whatever token is there
     if ground.plain is not None and ground.bos is not None:
-        read["moved"] = ground.strength(ground.measure(ground.plain.part(FEW).put(ground.bos, at), [behind(0, at)]), at)[0]
+        strengths["moved"] = ground.strength(ground.measure(ground.plain.part(FEW).put(ground.bos, at), [behind(0, at)]), at)[0]
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
-    kind = _kind({name: float(np.nanmean(one[FEW])) for name, one in read.items()}, share)
+    kind = _kind({name: float(np.nanmean(one[FEW])) for name, one in strengths.items()}, share)
     most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
     likely = ids[np.argsort(-margin, kind="stable")][:most]
     if kind == "tokens" and not most and len(own := np.unique(ground.own.tokens[:, key])) == 1:
         likely = own  # there was no scan, so the token that is there
     sinking = likely[_in_text(ground, likely)]
-    numbers = {name: ground.number(one) for name, one in read.items()}
+    numbers = {name: ground.number(one) for name, one in strengths.items()}
     return Hangs(
         kind=kind,
         unedited=numbers["unedited"],

@@ -86,7 +86,7 @@ class Maker:
         )
 
 
-def maker(ground: Ground, found: SinkPlaces, controls: int = CONTROLS) -> Maker | str:
+def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker | str:
     """Find the layer, the neurons and the weight, and remove each.
 
     Args:
@@ -97,7 +97,7 @@ def maker(ground: Ground, found: SinkPlaces, controls: int = CONTROLS) -> Maker 
     Returns:
         The maker; or why there is none to find, in a sentence.
     """
-    config, activation = ground.model.config, found.activation
+    config, activation = ground.model.config, places.activation
     if not activation.stands_out:
         return f"no activation stands out at position {ground.key}"
     if missing := lacks(config, Site.NEURON):
@@ -120,7 +120,7 @@ def maker(ground: Ground, found: SinkPlaces, controls: int = CONTROLS) -> Maker 
     rest = np.setdiff1d(np.arange(len(product)), neurons)
     drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
     few = ground.own.part(FEW).cut(key + LENGTH)
-    largest, sink = _without(ground, found, few, layer, [[], neurons, *drawn])
+    largest, sink = _without(ground, places, few, layer, [[], neurons, *drawn])
     best = int(order[0])
     entries = [(best, dim), *alike(down, best, dim, controls)]
     weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in entries]
@@ -142,7 +142,7 @@ def maker(ground: Ground, found: SinkPlaces, controls: int = CONTROLS) -> Maker 
 
 
 def _without(
-    ground: Ground, found: SinkPlaces, prompts: Prompts, layer: int, sets: Sequence[Any]
+    ground: Ground, places: SinkPlaces, prompts: Prompts, layer: int, sets: Sequence[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Set each set of neurons to 0, in one batch: activation and sink, [set, prompt], as shares of the first set's means."""
     factor = np.ones((len(sets), ground.model.config.mlp_width or 0), np.float32)
@@ -152,6 +152,6 @@ def _without(
     every = Prompts(np.tile(prompts.tokens, (len(sets), 1)), np.tile(prompts.lengths, len(sets)))
     scaled = edit("neuron", "scale", np.repeat(factor, count, axis=0), layers=layer)
     data = ground.measure(every, [scaled], ground.statistic, "resid_max")
-    numbers = data["resid_max"][0, :, found.activation.layer + 1, ground.key], ground.strength(data, ground.key)[0]
+    numbers = data["resid_max"][0, :, places.activation.layer + 1, ground.key], ground.strength(data, ground.key)[0]
     largest, sink = (each.reshape(len(sets), count) / max(each[:count].mean(), 1e-30) for each in numbers)
     return largest, sink

@@ -56,11 +56,11 @@ def as_section(card: Card) -> Section:
 
 def blocks(card: Card) -> list[Block]:
     """Make the tables of heads, activation, costs and mask, and print the mask's program."""
-    found, use, costs = card.where, card.purpose, card.cost
+    places, use, costs = card.where, card.purpose, card.cost
     rows = tuple((row.setting, signed(row.loss, " nats") if row.loss else row.reason) for row in costs.rows)
     shown = [
-        Block("What the heads that sink do", "Head numbers by layer and kind (Fesser et al.).", *_by_head(found, use)),
-        Block(f"The activation at position {found.position}", "Mean after each layer where it stands out.", *_by_layer(found)),
+        Block("What the heads that sink do", "Head numbers by layer and kind (Fesser et al.).", *_by_head(places, use)),
+        Block(f"The activation at position {places.position}", "Mean after each layer where it stands out.", *_by_layer(places)),
         Block(
             "Costs",
             f"On {costs.measured_on}. Bits: of weights, activations, keys and values, with a scale per tensor, channel or token.",
@@ -79,19 +79,19 @@ def blocks(card: Card) -> list[Block]:
     return [block for block in shown if block.lines or block.code]
 
 
-def _by_head(found: SinkPlaces, use: Purpose | None) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _by_head(places: SinkPlaces, use: Purpose | None) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return columns and lines of the heads that sink, by layer and kind."""
     kinds = {(layer, head): word for layer, head, word in use.by_head} if use else {}
     columns = (*KINDS, "too weak to classify")
     rows: dict[int, dict[str, list[str]]] = {}
-    for layer, head, _ in found.heads if use else ():
+    for layer, head, _ in places.heads if use else ():
         rows.setdefault(layer, {name: [] for name in columns})[kinds.get((layer, head), columns[-1])].append(str(head))
     return ("layer", *columns), tuple((str(layer), *map(", ".join, row.values())) for layer, row in rows.items())
 
 
-def _by_layer(found: SinkPlaces) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _by_layer(places: SinkPlaces) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return columns and lines of an activation that stands out: its dims in each layer."""
-    large = found.activation
+    large = places.activation
     columns = ("layer", "largest |h|", *(f"dim {dim}" for dim in large.dims))
     numbers = {layer: (large.by_layer[layer], *large.held[layer]) for layer in large.layers if large.stands_out}
     return columns, tuple((str(layer), *(f"{value:,.4g}" for value in line)) for layer, line in numbers.items())
@@ -115,26 +115,26 @@ def _two(mask: Mapping[str, Any]) -> tuple[str, str]:
     return precision, recall
 
 
-def drawings(found: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:
+def drawings(places: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:
     """Draw attention to the sink by layer and head, and the largest activation there by layer."""
     on = f"{prompts['number']} prompts of {prompts['length']} tokens."
-    attention = f"Mean attention of each head to position {found.position}. {on}"
-    title = f"{len(found.heads)} of {found.of} heads sink on position {found.position}"
-    to_sink = f"attention to position {found.position}"
+    attention = f"Mean attention of each head to position {places.position}. {on}"
+    title = f"{len(places.heads)} of {places.of} heads sink on position {places.position}"
+    to_sink = f"attention to position {places.position}"
     activation = (
-        f"Largest |h| at position {found.position} after each layer, and the largest at later positions in the layer where it "
+        f"Largest |h| at position {places.position} after each layer, and the largest at later positions in the layer where it "
         f"peaks (dashed). {on}"
     )
     return [
-        Drawing("card-heads", heads(np.asarray(found.by_head), title, to_sink), attention, half=True),
-        Drawing("card-activation", draw_activation(found), activation, half=True),
+        Drawing("card-heads", heads(np.asarray(places.by_head), title, to_sink), attention, half=True),
+        Drawing("card-activation", draw_activation(places), activation, half=True),
     ]
 
 
-def draw_activation(found: SinkPlaces) -> Figure:
+def draw_activation(places: SinkPlaces) -> Figure:
     """Draw the largest activation at the sink by layer."""
-    large = found.activation
+    large = places.activation
     values = [constant(largest) for largest in large.by_layer]
-    line = Line(f"position {found.position}", range(len(values)), values, large.elsewhere, "later positions")
+    line = Line(f"position {places.position}", range(len(values)), values, large.elsewhere, "later positions")
     panel = Panel(f"dim {large.dim}, largest after layer {large.layer}", "largest |h|", [line], log=True)
     return lines([[panel]], "layer", width=HALF[0], height=HALF[1])

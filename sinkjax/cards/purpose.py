@@ -49,9 +49,9 @@ class Purpose:
         return f"heads: {said}; loss added without the sink, in nats: {losses}"
 
 
-def purpose(ground: Ground, found: SinkPlaces) -> Purpose:
+def purpose(ground: Ground, places: SinkPlaces) -> Purpose:
     """Classify the heads, and measure the loss without the sink's value, key and activation."""
-    key, activation = ground.key, found.activation
+    key, activation = ground.key, places.activation
     some = ground.own.part(SOME)
     edits: dict[str, Edit] = {"values zeroed": edit("value", "set", 0.0, keys=key)}
     if activation.stands_out:

@@ -56,22 +56,22 @@ def answer(section: Section) -> Answer | None:
     Returns:
         The answer, or None if the section has no results.
     """
-    claims = [one for one in section.verdicts if one.kind == "claim"]
-    tested = [one for one in claims if one.judged]
-    for one in sorted(tested, key=lambda one: one.ours):
-        lead = LEADS[one.judgement.word][one.ours] + ", and in its untrained twin too" * one.settled.untrained
-        return Answer(lead, one.statement, one.number, one.judgement.word)
+    claims = [verdict for verdict in section.verdicts if verdict.kind == "claim"]
+    tested = [verdict for verdict in claims if verdict.judged]
+    for verdict in sorted(tested, key=lambda verdict: verdict.ours):
+        lead = LEADS[verdict.judgement.word][verdict.ours] + ", and in its untrained twin too" * verdict.settled.untrained
+        return Answer(lead, verdict.statement, verdict.number, verdict.judgement.word)
     if claims:
-        why = "No edit did what its claim says" if any(one.word == NOT_TAKEN for one in claims) else NOTHING
+        why = "No edit did what its claim says" if any(verdict.word == NOT_TAKEN for verdict in claims) else NOTHING
         return Answer("Not applicable", why, word="not-applicable")
-    return _effect(section.rows) or next((Answer("", one) for one in section.findings), None) or _checks(section.verdicts)
+    return _effect(section.rows) or next((Answer("", finding) for finding in section.findings), None) or _checks(section.verdicts)
 
 
 def about(section: Section) -> str:
     """Describe the model, the sample size and the words on the claims, in one line."""
     sizes = [row.value.n for row in section.rows if row.value.n > 1]
     sample = f"{max(sizes):,} {section.over}" if sizes else ""
-    count = sum(one.kind == "claim" for one in section.verdicts)
+    count = sum(verdict.kind == "claim" for verdict in section.verdicts)
     total = f"{count} claim{'s' * (count != 1)}: {verdicts(section)}" if count else ""
     return " · ".join(filter(None, (str(section.provenance.get("model", "")), sample, total)))
 
@@ -96,12 +96,14 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
 
 def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
     """Describe the number of checks that hold or, without checks, the first described number."""
-    checks = [one.word for one in verdicts if one.kind == "identity" and one.word != "not applicable"]
+    checks = [verdict.word for verdict in verdicts if verdict.kind == "identity" and verdict.word != "not applicable"]
     if checks:
         held = checks.count("holds")
         return Answer("", f"{held} of {len(checks)} checks of the code hold", word="holds" if held == len(checks) else "fails")
-    described = (one for one in verdicts if one.kind == "described")
-    return next((Answer("", one.statement, one.number or one.label.partition("; ")[0]) for one in described), None)
+    described = (verdict for verdict in verdicts if verdict.kind == "described")
+    return next(
+        (Answer("", verdict.statement, verdict.number or verdict.label.partition("; ")[0]) for verdict in described), None
+    )
 
 
 def _size(row: Row) -> float:

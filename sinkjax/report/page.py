@@ -133,7 +133,7 @@ def _common(sections: Sequence[Section]) -> dict[str, object]:
 def bar_of(claim: Verdict) -> dict[str, Any]:
     """Place a claim's number with its interval, its controls and the untrained twin on a bar, in pixels; {} if unmeasured."""
     judged, share = claim.judgement, claim.share
-    value, twin = (None if found is None else found.S if share else found.D for found in (judged, claim.twin))
+    value, twin = (None if judgement is None else judgement.S if share else judgement.D for judgement in (judged, claim.twin))
     if value is None or value.mean is None:
         return {}
     ring = [] if twin is None or twin.mean is None else [twin.mean]

@@ -48,7 +48,7 @@ def keep(section: Section, folder: Place) -> None:
         SinkjaxError: No permission or no space.
     """
     fields = {name: getattr(section, name) for name in FIELDS}
-    fields["drawings"] = tuple(Picture(name=one.name, caption=one.caption, source=one.source) for one in section.drawings)
+    fields["drawings"] = tuple(Picture(name=each.name, caption=each.caption, source=each.source) for each in section.drawings)
     fields["views"] = tuple(KeptMaps(view.name, view.said, view.contents()) for view in section.views)
     write(folder / FILE, json.dumps(documents.plain(fields), default=_no_array, ensure_ascii=False))
 
@@ -80,9 +80,9 @@ def kept(folder: Place, figures: str) -> Section:
         raise SinkjaxError(f"{file} is damaged: {error}") from None
     if not isinstance(values, dict):
         raise SinkjaxError(f"{file} must hold a mapping, not {short(values)}")
-    found = documents.build(KeptSection, values, str(file))
-    drawings = tuple(_drawing(picture, folder / figures) for picture in found.drawings)
-    return Section(**{name: getattr(found, name) for name in FIELDS} | {"drawings": drawings})
+    section = documents.build(KeptSection, values, str(file))
+    drawings = tuple(_drawing(picture, folder / figures) for picture in section.drawings)
+    return Section(**{name: getattr(section, name) for name in FIELDS} | {"drawings": drawings})
 
 
 def _drawing(picture: Picture, folder: Place) -> Drawing:

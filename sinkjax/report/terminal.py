@@ -38,19 +38,19 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
     screen.print(shown)
 
 
-def terminal(found: Section | Report) -> None:
+def terminal(results: Section | Report) -> None:
     """Print a section's answer and one line per claim, or its short tables if it has no claims, and its findings.
 
     Of several studies, print the same without tables, which their pages have, and the state of each.
     """
-    if isinstance(found, Section):
-        _show_section(found, found.title)
+    if isinstance(results, Section):
+        _show_section(results, results.title)
         return
-    for section in found.sections:
+    for section in results.sections:
         print()
         _show_section(section, f"{section.study}: {section.title}", tables=False)
-    lines = [(section.study, verdicts(section)) for section in found.sections]
-    show(found.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in found.skipped.items()])
+    lines = [(section.study, verdicts(section)) for section in results.sections]
+    show(results.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in results.skipped.items()])
 
 
 def _show_section(section: Section, title: str, tables: bool = True) -> None:
@@ -58,7 +58,7 @@ def _show_section(section: Section, title: str, tables: bool = True) -> None:
     if section.verdicts:
         print(folding.folded(printable(str(answer(section) or section.title))))
         print(folding.folded(printable(about(section))))
-        show("", ("here", "number", "the claim"), [(one.word, _number(one), one.statement) for one in section.verdicts])
+        show("", ("here", "number", "the claim"), [(claim.word, _number(claim), claim.statement) for claim in section.verdicts])
     elif tables:
         _show_tables(section)
     for finding in section.findings:
@@ -79,11 +79,11 @@ def show_training(trained: Trained) -> None:
     show(f"Training {trained.name}", columns, lines, cost)
 
 
-def _number(one: Verdict) -> str:
+def _number(claim: Verdict) -> str:
     """Format a claim's number, with the reason if the number alone does not decide the word."""
-    if not one.number:  # a check, or a claim without measurements
-        return one.judgement.reason or one.label
-    return f"{one.number}. {one.judgement.reason}" if one.word in UNJUDGED else one.number
+    if not claim.number:  # a check, or a claim without measurements
+        return claim.judgement.reason or claim.label
+    return f"{claim.number}. {claim.judgement.reason}" if claim.word in UNJUDGED else claim.number
 
 
 def _show_tables(section: Section) -> None:

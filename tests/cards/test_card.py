@@ -150,12 +150,6 @@ def test_transformers_reads_the_prefix_of_a_card(softmax, tmp_path):
         torch.testing.assert_close(cached, plain, rtol=1e-4, atol=1e-4)
 
 
-def test_remedies_are_measured_on_other_passages_than_the_sink_was_found_on(softmax):
-    assert softmax.cost.measured_on == "other passages"
-    own = sinkjax.card(sinkjax.load("untrained:mini-softmax"), np.random.default_rng(0).integers(3, 512, (6, 32)))
-    assert own.cost.measured_on == "the same passages"
-
-
 def test_precision_and_recall_are_split_by_position_and_token():
     """Of four heads, two sink on position 0, which always has token 7; one on token 9 wherever it is; tokens 5 never are."""
     tokens = np.full((2, 16), 5, np.int32)
@@ -282,15 +276,6 @@ def test_short_texts_of_ones_own_are_used_at_the_length_that_they_have(tmp_path,
     assert f"cut to {shortest} tokens" in capsys.readouterr().err
     assert main([*command, "--length", "100"]) == 2  # what is asked for is not changed
     assert "100" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "word"), [(0.1, 0.3, "lowers"), (-0.3, -0.1, "raises"), (-0.1, 0.3, "includes 0"), (None, None, "changes")]
-)
-def test_the_line_on_the_bos_says_the_direction_that_its_interval_shows(softmax, low, high, word):
-    mean = 0.2 if low is None else (low + high) / 2
-    changed = dataclasses.replace(softmax, bos={**softmax.bos, "gain": {"mean": mean, "low": low, "high": high, "n": 8}})
-    assert word in dict(changed.lines())["BOS"]
 
 
 def test_a_plan_counts_the_tokens_that_run(monkeypatch):

@@ -61,10 +61,3 @@ def test_no_token_or_label_becomes_markup_or_ends_the_script():
     assert held["tokens"] == list(TOKENS)
     assert "<b>" not in text
     assert "A caption with &lt;angle&gt;." in text
-
-
-def test_the_strongest_layer_is_the_one_whose_sink_gets_most():
-    weights = np.full((3, 2, 4, 4), 0.1)
-    weights[1, :, :, 2] = 0.9
-    weights[2, 0] = np.eye(4)  # every query sees itself only: a weight of 1, but no sink
-    assert maps.strongest(np.where(np.tri(4, dtype=bool), weights, np.nan)) == 1

@@ -165,12 +165,12 @@ def points(
 
 def _dodged(column: Sequence[Mark], names: Sequence[str]) -> list[tuple[Mark, float]]:
     """Return each number that exists with its height: near the line of its name, so that no point hides another."""
-    found = []
+    places = []
     for height, name in enumerate(names):
         same = [point for point in column if point.name == name]
         step = min(DODGE, SPAN / max(len(same) - 1, 1))
-        found += [(point, height + step * (number - (len(same) - 1) / 2)) for number, point in enumerate(same)]
-    return [(point, place) for point, place in found if point.value.mean is not None]
+        places += [(point, height + step * (number - (len(same) - 1) / 2)) for number, point in enumerate(same)]
+    return [(point, place) for point, place in places if point.value.mean is not None]
 
 
 def draw_attribution(found: xarray.Dataset, names: int = 8) -> Figure:

@@ -151,8 +151,9 @@ def _scale(axes: Axes, entries: Sequence[Panel]) -> None:
         axes.set_ylim(*first.limits)
     elif first.log:
         # From half of the smallest mean, because an interval that reaches 0 would fill the axis with decades.
-        drawn = [end for panel in entries for line in panel.lines for end in (line.reference, *(one.mean for one in line.values))]
-        low = max(low, min((mean for mean in drawn if mean is not None and mean > 0), default=0.0) / 2)
+        drawn = [line for panel in entries for line in panel.lines]
+        means = [mean for line in drawn for mean in (line.reference, *(value.mean for value in line.values))]
+        low = max(low, min((mean for mean in means if mean is not None and mean > 0), default=0.0) / 2)
         if high < 10 * low:  # at least a power of ten, so that tiny differences look tiny
             low, high = math.sqrt(low * high / 10), math.sqrt(low * high * 10)
         axes.set_ylim(low, high)
@@ -246,8 +247,8 @@ def histogram(kinds: Mapping[str, NDArray[Any]], marks: Mapping[str, float], xla
     figure, axes = panels(1, 1, 3.2)
     panel, sizes = axes[0, 0], np.concatenate([*kinds.values(), [*marks.values()]])
     edges = np.geomspace(sizes.min() * 0.9, sizes.max() * 1.1, 91)
-    for (name, found), colour in zip(kinds.items(), COLOURS, strict=False):
-        panel.hist(found, edges, histtype="stepfilled", color=colour, alpha=0.55, label=name)
+    for (name, counted), colour in zip(kinds.items(), COLOURS, strict=False):
+        panel.hist(counted, edges, histtype="stepfilled", color=colour, alpha=0.55, label=name)
     for number, (name, size) in enumerate(marks.items(), 1):
         panel.axvline(size, color="black", linestyle=DASHES[number % len(DASHES)], linewidth=1.2, label=name)
     panel.set(xlabel=xlabel, ylabel=ylabel)

@@ -69,13 +69,6 @@ def test_a_figure_is_the_same_file_whatever_its_texts_and_the_settings_of_the_us
     assert render(FIGURES[name](), "png").startswith(b"\x89PNG")
 
 
-def test_powers_of_ten_stay_formulas():
-    axes = FIGURES["curves"]().axes[0]
-    ticks = [label for label in axes.get_yticklabels() if label.get_text()]
-    assert ticks
-    assert all(label.get_parse_math() and label.get_text().startswith("$\\mathdefault{10^{") for label in ticks)
-
-
 def test_no_display_and_no_pyplot_are_needed():
     script = (
         "import sys, numpy as np\n"
@@ -157,13 +150,6 @@ def test_cells_are_where_their_names_say_and_a_row_shares_one_scale():
     assert widths[0] > 3 * widths[1]
 
 
-def test_a_cell_without_a_value_differs_from_no_effect():
-    maps_ = [np.array([[0.0, np.nan], [1.0, -1.0]])]
-    row = heatmaps.MapRow(maps_, "effect", (-1, 1), signed=True)
-    colours = images(heatmaps.grids([heatmaps.MapColumn("", ["a", "b"], "")], [row], ["c", "d"], ""))[0].cmap
-    assert np.abs(np.subtract(colours.get_bad(), colours(0.5))).max() > 0.1
-
-
 # Lines
 
 
@@ -210,19 +196,6 @@ def test_a_logarithmic_axis_spans_a_power_of_ten_and_no_interval_that_reaches_to
     made = Panel("", "largest |h|", [Line("key 0", [0, 1], [wide, point(ends[1], 0.1)])], log=True)
     found = lines([[made]], "layer").axes[0].get_ylim()
     assert found[0] == pytest.approx(low) if low else found[1] / found[0] == pytest.approx(ratio, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("names", "columns"),
-    [(["key 0", "key t", "GPT2-XL, key 0", "GPT2-XL, key t"], 4), (["one line " * 10], 1)],
-)
-def test_a_legend_above_has_as_many_columns_as_the_figure_is_wide(names, columns):
-    figure = lines([[Panel("", "", [Line(name, [0, 1], [point(2), point(3)]) for name in names])]], "layer", "above")
-    (legend,) = figure.legends
-    assert legend._ncols == columns
-    render(figure, "png")
-    drawn = legend.get_window_extent()
-    assert figure.bbox.x0 <= drawn.x0 <= drawn.x1 <= figure.bbox.x1
 
 
 def test_a_name_looks_the_same_in_all_panels_of_curves():
