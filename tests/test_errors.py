@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinkjax.errors import SPACING, SinkjaxError, printable, refuse_control, unknown
+from sinkjax.errors import SPACING, SinkjaxError, printable, refuse_control
 
 
 @pytest.mark.parametrize("character", ["\0", "\a", "\x1b", "\x7f", "\x9b", "\n", "\u2028", "\ud800", "\ufffe"])
@@ -19,9 +19,3 @@ def test_other_text_is_left_alone():
     assert printable(text) == text
     refuse_control("it", text)
     refuse_control("a text", "one\ttwo\r\nthree\x85four\u2028five", but=SPACING)
-
-
-def test_an_unknown_name_is_quoted_in_part_and_compared_in_part():
-    said = str(unknown("key", "x" * 1_000_000, ["prompts"]))
-    assert len(said) < 300
-    assert said.startswith("unknown key 'xxx")

@@ -64,11 +64,3 @@ def test_there_are_all_that_the_documentation_names_and_the_first_is_short():
     listed = re.findall(r"\(generated/(\w+)\.ipynb\)", (ROOT / "docs" / "tutorials.md").read_text(encoding="utf-8"))
     assert sorted(listed) == sorted(NOTEBOOKS)
     assert len(NOTEBOOKS["quickstart"].cells) <= 10
-
-
-def test_outputs_are_kept_as_the_format_wants_them():
-    ran = nbformat.from_dict({"output_type": "stream", "name": "stdout", "text": "/run/a.csv\n", "metadata": {}})
-    kept = SCRIPT["plain"](ran, Path("/run"))
-    assert kept == {"output_type": "stream", "name": "stdout", "text": "a.csv\n"}
-    for notebook in NOTEBOOKS.values():
-        nbformat.validate(notebook)

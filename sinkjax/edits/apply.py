@@ -19,11 +19,11 @@ Counts = tuple[jax.Array, jax.Array]
 
 
 def vectors(
-    term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array, read: jax.Array | bool = True
+    term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array, used: jax.Array | bool = True
 ) -> tuple[jax.Array, Counts]:
     """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream before its norm.
 
-    read: which cells anything reads, bool like x; no other cell counts as changed.
+    used: the cells that anything reads, bool like x; no other cell counts as changed.
     """
     per_head = x.ndim == 4
     if term.op == "swap":
@@ -39,7 +39,7 @@ def vectors(
     new = jnp.where(cells, new.astype(x.dtype), x)
     real = _real(lengths, x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * (x.ndim - 2))
     addressed = jnp.broadcast_to(cells & real, x.shape)
-    return new, (_count(addressed), _count(addressed & (new != x) & read))
+    return new, (_count(addressed), _count(addressed & (new != x) & used))
 
 
 def scores(
@@ -73,8 +73,8 @@ def weights(
     if term.renormalise:
         before, after = weights.sum(-1, keepdims=True), new.sum(-1, keepdims=True)
         if term.renormalise == "self":
-            own = (rows[:, None] == jnp.arange(weights.shape[-1])) & visible
-            whole = new + jnp.where(own, before - after, 0)
+            diagonal = (rows[:, None] == jnp.arange(weights.shape[-1])) & visible
+            whole = new + jnp.where(diagonal, before - after, 0)
         else:
             usable = after != 0
             factor = jnp.where(usable, before / jnp.where(usable, after, 1), 0)

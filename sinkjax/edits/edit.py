@@ -200,11 +200,8 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
         SinkjaxError: An argument is not an edit; the composed edit has too many parts.
     """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
-    if len(terms) > MOST_TERMS:
-        raise SinkjaxError(
-            f"a composed edit has {len(terms)} parts, and an edit at most {MOST_TERMS}, which compile into one program: choose"
-            " several layers, heads or positions in one part"
-        )
+    much = f"a composed edit has {len(terms)} parts, and an edit at most {MOST_TERMS}: choose several layers or heads in one part"
+    refuse(len(terms) > MOST_TERMS, much)
     return Edit(terms, as_label(label) if label else " + ".join(entry.label for entry in edits) or "no edit")
 
 
@@ -221,21 +218,20 @@ def coordinates_of(edits: Sequence[Edit]) -> dict[str, np.ndarray]:
         SinkjaxError: A coordinate is a number in one edit and a string in another.
     """
     given = [dict(entry.coordinates) for entry in edits]
-    found = {}
+    columns = {}
     for name in dict.fromkeys(name for entry in given for name in entry):
         kinds = {isinstance(entry[name], str) for entry in given if name in entry}
         refuse(len(kinds) > 1, f"the coordinate {name} is a number in one edit and a string in another")
         missing = "" if True in kinds else np.nan
-        found[f"edit_{name}"] = np.array([entry.get(name, missing) for entry in given])
-    return found
+        columns[f"edit_{name}"] = np.array([entry.get(name, missing) for entry in given])
+    return columns
 
 
 def as_label(label: Any) -> str:
     """Validate a label; tables, figures and terminals show it, so control characters are an error."""
-    if not isinstance(label, str):
-        raise SinkjaxError(f"a label must be a string, not {short(label)}")
+    refuse(not isinstance(label, str), f"a label must be a string, not {short(label)}")
     refuse_control(f"the label {label!r}", label)
-    return label
+    return str(label)
 
 
 def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:

@@ -41,12 +41,12 @@ def read_edits(entries: Sequence[Mapping[str, object]]) -> list[Edit]:
     edits: dict[str, Edit] = {}
     for number, entry in enumerate(entries):
         try:
-            found = list(_expand(entry))
+            expanded = list(_expand(entry))
         except SinkjaxError as error:
             raise SinkjaxError(f"edits[{number}]: {error}") from None
-        for one in found:
-            refuse(one.label in edits, f"two edits have the label {one.label!r}; give each its own label")
-            edits[one.label] = one
+        for made in expanded:
+            refuse(made.label in edits, f"two edits have the label {made.label!r}; give each its own label")
+            edits[made.label] = made
     return [*edits.values()]
 
 
@@ -60,7 +60,7 @@ def _expand(entry: object) -> Iterator[Edit]:
         raise SinkjaxError(f"an entry has one constructor and optionally a label, not {', '.join(map(str, entry)) or 'nothing'}")
     edits = list(_compositions(entry[COMPOSE]) if names[0] == COMPOSE else _calls(names[0], entry[names[0]]))
     refuse(label is not None and len(edits) != 1, f"the label {label!r} cannot name {len(edits)} edits")
-    yield from (one if label is None else one.named(label) for one in edits)
+    yield from (made if label is None else made.named(label) for made in edits)
 
 
 def _compositions(parts: object) -> Iterator[Edit]:
@@ -123,7 +123,7 @@ def _selector(argument: str, value: object) -> object:
         return float(value.replace(".", ""))
     if argument not in SELECTORS:
         return value
-    found = SLICE.fullmatch(value)
-    if found is None:
+    match = SLICE.fullmatch(value)
+    if match is None:
         raise SinkjaxError(f'{argument} {value[:LONGEST]!r} is neither a number, a list of numbers nor a slice such as "0:30"')
-    return slice(*(int(end) if end else None for end in found.groups()))
+    return slice(*(int(end) if end else None for end in match.groups()))

@@ -19,18 +19,9 @@ from sinkjax.errors import SinkjaxError, one_of, short
 
 # The package, the reference and YAML know the edits by this list: a new named edit is one function here, and its name.
 __all__ = (
-    "add_logit",
-    "attend_self",
-    "drop_mlp",
-    "edit_weights",
-    "mask_key",
-    "scale_head_output",
-    "set_positions",
-    "set_residual",
-    "set_weights",
-    "shift_positions",
-    "swap_embeddings",
-)
+    "add_logit", "attend_self", "drop_mlp", "edit_weights", "mask_key", "scale_head_output", "set_positions", "set_residual",
+    "set_weights", "shift_positions", "swap_embeddings",
+)  # fmt: skip
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
@@ -224,10 +215,9 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
         weights = np.array([*by_key.values()], float)
     except (TypeError, ValueError):
         weights = np.array([np.nan])
-    if not (isinstance(distribution, Mapping) or len(by_key) == query + 1) or not (
-        (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6
-    ):
-        raise SinkjaxError(f"a distribution over keys 0 to {query} needs weights >= 0 that sum to 1, not {short(distribution)}")
+    whole = isinstance(distribution, Mapping) or len(by_key) == query + 1
+    fits = whole and bool((weights >= 0).all()) and abs(weights.sum() - 1) < 1e-6
+    refuse(not fits, f"a distribution over keys 0 to {query} needs weights >= 0 that sum to 1, not {short(distribution)}")
 
     def row(weight: float, keys: Select) -> Edit:
         return edit(Site.WEIGHTS, "set", weight, queries=int(query), keys=keys, layers=layers, heads=heads)
@@ -237,7 +227,7 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
         if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key <= query:
             raise SinkjaxError(f"query {query} sees keys 0 to {query}, not {short(key)}")
         of_weight.setdefault(float(weight), []).append(int(key))
-    parts = [row(weight, found) for weight, found in of_weight.items() if weight]
+    parts = [row(weight, keys) for weight, keys in of_weight.items() if weight]
     shown = " ".join(f"{key}: {weight:g}" for key, weight in by_key.items() if weight)
     name = describe("set_weights", query=query, distribution=shown if len(shown) <= 40 else "...", layers=layers, heads=heads)
     return compose(row(0.0, None), *parts, label=name)
@@ -274,5 +264,5 @@ def edit_weights(
     chosen = {"layers": layers, "rows": rows, "cols": cols}
     along = {which: as_along(which, selector) for which, selector in chosen.items()}
     term: Any = WeightTerm(value, str(name), op, **along)  # a WeightTerm has the methods of a Term
-    said = describe(f"{op} {name} weights", value="low rank" if isinstance(value, tuple) else value, **chosen)
-    return Edit((term,), as_label(label) if label else said)
+    described = describe(f"{op} {name} weights", value="low rank" if isinstance(value, tuple) else value, **chosen)
+    return Edit((term,), as_label(label) if label else described)

@@ -24,14 +24,14 @@ from sinkjax.model.positions import in_prefix, visible_keys
 
 def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:
     """Resolve all terms. Errors: as for `sinkjax.edits.edit.resolve`, except for attention cells and rows."""
-    found: Any = [term.resolve(config) if isinstance(term, WeightTerm) else _term(term, config, lengths, T) for term in terms]
-    for injected in (term for term in found if term.op == "inject"):
-        read = (injected.site, Site.ATTN_IN) if injected.site in (Site.Q_IN, Site.K_IN, Site.V_IN) else (injected.site,)
-        for term in found:
-            if term.op != "inject" and term.site in read:
+    resolved: Any = [term.resolve(config) if isinstance(term, WeightTerm) else _term(term, config, lengths, T) for term in terms]
+    for injected in (term for term in resolved if term.op == "inject"):
+        sources = (injected.site, Site.ATTN_IN) if injected.site in (Site.Q_IN, Site.K_IN, Site.V_IN) else (injected.site,)
+        for term in resolved:
+            if term.op != "inject" and term.site in sources:
                 both = f"inject at {injected.site.name} and {term.op} at {term.site.name}"
                 raise SinkjaxError(f"{both} cannot be composed: inject norms the stream again, without the other change")
-    return tuple(found)
+    return tuple(resolved)
 
 
 def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:

@@ -132,22 +132,17 @@ def _value(term: WeightTerm, L: int, rows: int, cols: int, vector: bool) -> Any:
         if left.ndim not in (2, 3) or right.ndim != left.ndim:
             raise SinkjaxError(f"a low-rank change needs factors [rows, k] and [k, cols], not {left.shape} and {right.shape}")
         left, right = (part.reshape((1,) * (3 - part.ndim) + part.shape) for part in (left, right))
-        wanted = (rows, left.shape[-1]), (left.shape[-1], cols)
-        if (left.shape[1:], right.shape[1:]) != wanted or {left.shape[0], right.shape[0]} - {1, L}:
-            raise SinkjaxError(
-                f"the factors of a low-rank change of {rows} rows and {cols} columns do not have shapes {left.shape[1:]} and"
-                f" {right.shape[1:]}"
-            )
+        fits = (left.shape[1:], right.shape[1:]) == ((rows, left.shape[-1]), (left.shape[-1], cols))
+        change = f"the factors of a low-rank change of {rows} rows and {cols} columns do not have shapes"
+        refuse(not fits or bool({len(left), len(right)} - {1, L}), f"{change} {left.shape[1:]} and {right.shape[1:]}")
         return left, right
     value = _number(term.value)
     if vector and value.ndim in (1, 2):
         value = value.reshape(*value.shape[:-1], 1, value.shape[-1])
     value = value.reshape((1,) * max(3 - value.ndim, 0) + value.shape)
-    if value.ndim != 3 or any(size not in (1, whole) for size, whole in zip(value.shape, (L, rows, cols), strict=True)):
-        raise SinkjaxError(
-            f"a value for {rows} rows and {cols} columns of {term.name} is a number or has shape [{rows}, {cols}] or"
-            f" [{L}, {rows}, {cols}], where sizes may be 1, not {_number(term.value).shape}"
-        )
+    fits = value.ndim == 3 and all(size in (1, whole) for size, whole in zip(value.shape, (L, rows, cols), strict=True))
+    wanted = f"is a number or has shape [{rows}, {cols}] or [{L}, {rows}, {cols}], where sizes may be 1"
+    refuse(not fits, f"a value for {rows} rows and {cols} columns of {term.name} {wanted}, not {np.shape(term.value)}")
     return value
 
 
@@ -167,8 +162,8 @@ def shape_of(name: str, config: Config) -> tuple[int | None, int]:
     if name not in layers:
         raise unknown("parameter of the blocks", name, allowed)
     if name not in allowed:
-        why = "belongs to experts" if config.experts is not None and name in (*MATRICES, "router") else "is not a matrix"
-        raise SinkjaxError(f"the parameter {name} {why} that edit_weights edits; allowed: {', '.join(allowed)}")
+        kind = "experts" if config.experts is not None and name in (*MATRICES, "router") else "other parts"
+        raise SinkjaxError(f"edit_weights does not edit the parameter {name} of {kind}; allowed: {', '.join(allowed)}")
     shape = layers[name].shape[1:]
     inputs = inputs_of(name, len(shape))
     return math.prod(shape[:inputs]) if inputs else None, math.prod(shape[inputs:])
@@ -176,6 +171,6 @@ def shape_of(name: str, config: Config) -> tuple[int | None, int]:
 
 def editable(config: Config) -> list[str]:
     """Return the names of the blocks' parameters that an edit can change."""
-    own = {name: leaf for name, leaf in params.abstract(config)["layers"].items() if isinstance(leaf, params.Leaf)}
-    vectors = {name for name in own if name.endswith(("_norm", "_bias"))} - {"relative_bias"}
-    return [name for name, leaf in own.items() if (name in MATRICES or name in vectors) and "expert" not in leaf.axes]
+    leaves = {name: leaf for name, leaf in params.abstract(config)["layers"].items() if isinstance(leaf, params.Leaf)}
+    vectors = {name for name in leaves if name.endswith(("_norm", "_bias"))} - {"relative_bias"}
+    return [name for name, leaf in leaves.items() if (name in MATRICES or name in vectors) and "expert" not in leaf.axes]

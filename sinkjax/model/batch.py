@@ -138,16 +138,14 @@ def lengths_of(attention_mask: Any, shape: tuple[int, int], lengths: Any = None)
     mask = np.asarray(as_array("attention_mask", attention_mask))
     refuse(mask.shape != shape, f"attention_mask must have the shape of the tokens, {list(shape)}, not {list(mask.shape)}")
     refuse(mask.dtype.kind not in "biuf" or not ((mask == 0) | (mask == 1)).all(), "attention_mask must hold only 0 and 1")
-    found = mask.sum(axis=1).astype(np.int32)
-    for b in np.flatnonzero((mask != (np.arange(shape[1]) < found[:, None])).any(axis=1) | (found == 0)):
-        if found[b] == 0:
-            raise SinkjaxError(f"attention_mask has no token in prompt {b}")
-        if not mask[b, 0]:
-            raise SinkjaxError(f"attention_mask pads prompt {b} on the left; {RIGHT}")
+    counted = mask.sum(axis=1).astype(np.int32)
+    for b in np.flatnonzero((mask != (np.arange(shape[1]) < counted[:, None])).any(axis=1) | (counted == 0)):
+        refuse(counted[b] == 0, f"attention_mask has no token in prompt {b}")
+        refuse(not mask[b, 0], f"attention_mask pads prompt {b} on the left; {RIGHT}")
         raise SinkjaxError(f"attention_mask leaves out position {int(np.argmin(mask[b]))} of prompt {b}, before its end; {RIGHT}")
-    if lengths is not None and not np.array_equal(as_array("lengths", lengths), found):
-        raise SinkjaxError(f"attention_mask has the lengths {short(found.tolist())}, not {short(lengths)}: pass only one of them")
-    return found
+    if lengths is not None and not np.array_equal(as_array("lengths", lengths), counted):
+        raise SinkjaxError(f"attention_mask has the lengths {short(counted.tolist())}, not {short(lengths)}: pass one of them")
+    return counted
 
 
 RIGHT = 'prompts are padded on the right (tokenizer.padding_side = "right", or sinkjax.encode)'

@@ -105,7 +105,7 @@ def extra_keys(
         key = config.normaliser.features(key, w.get("normaliser", {}), precision).astype(dtype)
     if all(value is None for value in values):
         return ExtraKeys(key, None, indices, learned)
-    filled = [jnp.zeros_like(one) if value is None else value for one, value in zip(keys, values, strict=True)]
+    filled = [jnp.zeros_like(key_part) if value is None else value for key_part, value in zip(keys, values, strict=True)]
     return ExtraKeys(key, jnp.concatenate(filled, axis=2), indices, learned)
 
 

@@ -50,10 +50,10 @@ class ModelIdentity:
     def read(cls, values: Any, where: object) -> ModelIdentity:
         """Read the identity that a file states, as a mapping. Errors: it states none."""
         try:
-            found = cls(**{name: values[name] for name in cls.__dataclass_fields__})
+            identity = cls(**{name: values[name] for name in cls.__dataclass_fields__})
         except (TypeError, KeyError, IndexError):
             raise SinkjaxError(f"{where} does not state its model, so it cannot be checked; make it again") from None
-        return found
+        return identity
 
     def to_json(self) -> dict[str, str]:
         """Return the fields as a mapping."""
@@ -75,15 +75,14 @@ def fingerprint(params: Params) -> str:
     key = tuple(map(id, leaves))
     if key not in KNOWN:
         numbers = jax.tree.leaves(fingerprints(params))
-        if any(
-            isinstance(number, jax.core.Tracer) for number in numbers
-        ):  # inside jit; only there, for it compiles each constant
+        # Inside jit, and only there, because it compiles each constant.
+        if any(isinstance(number, jax.core.Tracer) for number in numbers):
             with jax.ensure_compile_time_eval():
                 numbers = jax.tree.leaves(fingerprints(params))
-        found = digest(*numbers)
+        value = digest(*numbers)
         if not all(isinstance(leaf, jax.Array) for leaf in leaves):  # others may change in place
-            return found
-        KNOWN[key] = found
+            return value
+        KNOWN[key] = value
         for leaf in leaves:
             weakref.finalize(leaf, KNOWN.pop, key, None).atexit = False
     return KNOWN[key]
@@ -106,7 +105,7 @@ def fingerprints(params: Params) -> Params:
     It is summed in pieces, because XLA materialises all words of a sum at once.
     """
 
-    def one(leaf: jax.Array) -> jax.Array:
+    def of_leaf(leaf: jax.Array) -> jax.Array:
         # No mesh splits layers or the width, which is a matrix's shorter side.
         axis = int(np.argmin(leaf.shape)) if leaf.ndim == 2 else 0
         pieces = {1: 1, 2: math.gcd(leaf.shape[axis], 32)}.get(leaf.ndim, len(leaf))
@@ -131,4 +130,4 @@ def fingerprints(params: Params) -> Params:
 
         return jax.lax.fori_loop(0, pieces, add, jnp.uint32(0))
 
-    return jax.tree.map(one, params)
+    return jax.tree.map(of_leaf, params)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import is_number, refuse
 from sinkjax.model.ops import rms_norm
 
 Weights = Mapping[str, jax.Array]
@@ -33,9 +32,7 @@ class Norm(ABC):
     single: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        given: Any = self.eps
-        if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-            raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
+        refuse(not is_number(self.eps) or not self.eps >= 0, f"the epsilon of a norm must be at least 0, not {self.eps}")
 
     @abstractmethod
     def learned(self) -> Mapping[str, str]:

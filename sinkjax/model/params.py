@@ -232,8 +232,7 @@ def dtype_of(params: Params) -> np.dtype:
 def check(params: Params, config: Config) -> None:
     """Raise if leaves are missing, unexpected, of the wrong shape or of a dtype that is not enabled; names all of them."""
 
-    if not isinstance(config, Config):
-        raise SinkjaxError(f"an architecture is a sinkjax.Config, not {short(config)}")
+    refuse(not isinstance(config, Config), f"an architecture is a sinkjax.Config, not {short(config)}")
 
     def shapes(tree: Params) -> dict[str, tuple[int, ...]]:
         return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -1,17 +1,22 @@
 """Fake quantisation: round numbers to values that a few bits can represent, and compute in the model's own dtype.
 
 Rounding is symmetric, with 2^(bits - 1) - 1 steps on either side of zero and the largest absolute value as the last of them
-(absmax calibration); the floats of a block format have a scale for each block of dims instead (`block_formats.py`). Rotations are
+(absmax calibration); the floats of a block format have a scale for each block of dims instead. Rotations are
 randomised Hadamard matrices, as in QuaRot (Ashkboos et al. 2024, arXiv 2404.00456): x W = (x R) (R^T W), so both factors can be
 rounded after the rotation. Shape suffixes: B prompts, T positions, G groups of dims
 that have a scale of their own, D dims of a group.
+
+Block formats are four-bit floats in blocks that share a scale, as recent GPUs compute them: NVFP4 and MXFP4.
+An element is E2M1: 0, 0.5, 1, 1.5, 2, 3, 4 or 6, with a sign. MXFP4 (OCP Microscaling Formats, version 1.0) has blocks of 32 with
+a power of two as scale (E8M0), so that the largest element lies in the top binade, where values above 6 saturate. NVFP4 has
+blocks of 16 with a scale in E4M3, times one float32 scale of the tensor that maps its largest value to 448 times 6.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +25,57 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, one_of, short
-from sinkjax.model.block_formats import BLOCK_FORMATS
+from sinkjax.errors import one_of, short
 
+LARGEST, LARGEST_SCALE = 6.0, 448.0  # E2M1's and E4M3's
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """A format: the size of its blocks along the last axis, and the scale of each block.
+
+    scale: Maps the largest |x| of each block, and of the whole tensor, to the scales of the blocks.
+    """
+
+    block: int
+    scale: Callable[[jax.Array, jax.Array], jax.Array]
+
+    def rounded(self, x: jax.Array, axes: tuple[int, ...], counts: jax.Array | None = None) -> jax.Array:
+        """Round x, float [..., D], and compute in at least float32; a last block may be shorter.
+
+        axes: the axes of one tensor, the last included. counts: the entries that are rounded, broadcast against x; others do not
+        affect the scale of the tensor.
+        """
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        blocks = jnp.pad(wide, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % self.block)])
+        blocks = blocks.reshape(*x.shape[:-1], -1, self.block)
+        size = jnp.abs(wide) if counts is None else jnp.where(counts, jnp.abs(wide), 0)
+        whole = size.max(axis=axes, keepdims=True)[..., None]
+        scale = self.scale(jnp.abs(blocks).max(axis=-1, keepdims=True), whole)
+        return (e2m1(blocks / jnp.where(scale > 0, scale, 1)) * scale).reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+
+
+def e2m1(x: jax.Array) -> jax.Array:
+    """Round to the nearest E2M1 value, ties to the even one; larger values saturate."""
+    size = jnp.minimum(jnp.abs(x), LARGEST)
+    step = jnp.where(size < 2, 0.5, jnp.where(size < 4, 1.0, 2.0))
+    return jnp.sign(x) * jnp.round(size / step) * step
+
+
+def _mx(top: jax.Array, whole: jax.Array) -> jax.Array:
+    del whole
+    _, exponent = jnp.frexp(top)  # top = m 2^exponent with m in [0.5, 1); the top binade of E2M1 begins at 2^2
+    return jnp.where(top > 0, jnp.ldexp(jnp.ones_like(top), jnp.clip(exponent - 3, -127, 127)), 0)
+
+
+def _nv(top: jax.Array, whole: jax.Array) -> jax.Array:
+    tensor = whole / (LARGEST * LARGEST_SCALE)
+    tensor = jnp.where(tensor > 0, tensor, 1)
+    scale = jnp.minimum(top / LARGEST / tensor, LARGEST_SCALE)
+    return scale.astype(jnp.float8_e4m3fn).astype(top.dtype) * tensor
+
+
+BLOCK_FORMATS = {"nvfp4": BlockFormat(16, _nv), "mxfp4": BlockFormat(32, _mx)}
 SCALES = ("tensor", "channel", "token")
 MATRICES = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}  # leaf -> axes of its input, but for summed heads
 LARGEST_FACTOR = 64  # a product with a Hadamard matrix of a power of two is done by factors of at most this size
@@ -52,10 +105,9 @@ class Quantisation:
     def __post_init__(self) -> None:
         for name in ("weights", "activations", "kv"):
             bits: Any = getattr(self, name)
-            number = isinstance(bits, int) and not isinstance(bits, bool) and 2 <= bits <= 16
-            if bits is not None and not number and not (isinstance(bits, str) and bits in BLOCK_FORMATS):
-                formats = " or ".join(f'"{one}"' for one in BLOCK_FORMATS)
-                raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, or {formats}, not {short(bits)}")
+            fits = bits is None or (type(bits) is int and 2 <= bits <= 16) or (isinstance(bits, str) and bits in BLOCK_FORMATS)
+            formats = " or ".join(f'"{entry}"' for entry in BLOCK_FORMATS)
+            refuse(not fits, f"{name} must be None or a number of bits from 2 to 16, or {formats}, not {short(bits)}")
         one_of("scale", self.scale, SCALES)
         refuse(not isinstance(self.rotate, bool), f"rotate must be True or False, not {self.rotate!r}")
 
@@ -142,16 +194,16 @@ def factors(n: int) -> tuple[np.ndarray, ...]:
 
     twos = n & -n
     odd = n // twos
-    found: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     made = [matrix for power in range(twos.bit_length()) if (matrix := _paley(odd * 2**power)) is not None]
     if odd > 1:
-        found.append(made[0] / math.sqrt(len(made[0])) if made else np.eye(odd))
+        parts.append(made[0] / math.sqrt(len(made[0])) if made else np.eye(odd))
     rest = n // len(made[0]) if odd > 1 and made else twos
     while rest > 1:
         size = min(rest, LARGEST_FACTOR)
-        found.append(hadamard(size, float) / math.sqrt(size))
+        parts.append(hadamard(size, float) / math.sqrt(size))
         rest //= size
-    return tuple(found) or (np.eye(1),)
+    return tuple(parts) or (np.eye(1),)
 
 
 def _paley(n: int) -> np.ndarray | None:

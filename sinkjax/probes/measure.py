@@ -23,7 +23,7 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
     if not wanted and not raw:
         return {}
     x, view = jax.lax.optimization_barrier((x, view))
-    found = {}
+    results = {}
     for entry in wanted:
         seen, of = (x, view) if entry.sums else _divided(x, view)
         # Built-in statistics are known to be 0 at the omitted keys; other statistics may not be.
@@ -31,8 +31,8 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
         value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), of)
         if entry in probe.extra and entry.finish is None:
             _check(entry, value, len(x))
-        found[entry.name] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
-    return found | {entry.name: _select(entry, *_with_all_keys(*_divided(x, view))) for entry in raw}
+        results[entry.name] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
+    return results | {entry.name: _select(entry, *_with_all_keys(*_divided(x, view))) for entry in raw}
 
 
 def _check(entry: Statistic, value: Any, prompts: int) -> None:

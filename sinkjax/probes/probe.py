@@ -73,11 +73,11 @@ class Capture:
         prompt, *others = SITES[self.site].axes
         chosen = {"layer": self.layers, "position": self.positions, "query": self.positions, "key_position": self.positions}
         chosen[others[-1]] = self.dims
-        found = {}
+        selected = {}
         for axis in (prompt, *([] if self.site in BEFORE_BLOCKS else ["layer"]), *others):
             name = "position" if axis == "key_position" else axis
-            found[name if chosen.get(axis) is None else f"{self.name}_{name}"] = chosen.get(axis)
-        return found
+            selected[name if chosen.get(axis) is None else f"{self.name}_{name}"] = chosen.get(axis)
+        return selected
 
 
 @dataclass(frozen=True, repr=False)

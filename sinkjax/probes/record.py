@@ -98,8 +98,7 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
     """
     import xarray
 
-    if not isinstance(record, Record):
-        raise SinkjaxError(f"to_dataset takes the record of a forward, not {short(record)}")
+    refuse(not isinstance(record, Record), f"to_dataset takes the record of a forward, not {short(record)}")
     variables = {}
     for name, array in record.items():
         array, axes = np.asarray(array), record.dims[name]

@@ -88,12 +88,9 @@ class Statistic:
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
         refuse(not callable(self.fn), f"{self.name}: fn must be a function, not {short(self.fn)}")
-        if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
-            self.dims[1] == "depth" and self.site != Site.RESID
-        ):
-            raise SinkjaxError(
-                f"the dims of {self.name} must start with prompt, layer (or prompt, depth at RESID), not {self.dims}"
-            )
+        fits = self.dims[:2] == ("prompt", "layer") or (self.dims[:2] == ("prompt", "depth") and self.site == Site.RESID)
+        start = f"the dims of {self.name} must start with prompt, layer (or prompt, depth at RESID)"
+        refuse(not fits, f"{start}, not {self.dims}")
         if self.site in (*BEFORE_BLOCKS, Site.POSITION):
             raise SinkjaxError(f"{self.name}: statistics are measured inside blocks; for the embedding, use depth 0 of RESID")
 
@@ -156,8 +153,8 @@ def mean_over_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 
 def later_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """Sum over later queries of the weight on each key, excluding the query at the key itself: [B, H, S]."""
-    own = view.rows[:, None] == jnp.arange(weights.shape[-1])[None, :]
-    return column_sums(jnp.where(own, 0, weights), view)
+    at_key = view.rows[:, None] == jnp.arange(weights.shape[-1])[None, :]
+    return column_sums(jnp.where(at_key, 0, weights), view)
 
 
 def share_above(sums: jax.Array, lengths: jax.Array, *, eps: float) -> jax.Array:
@@ -180,22 +177,8 @@ def sinking_heads(eps: float, shares: bool = False) -> Statistic:
     axis, to keep sweeps of many edits small. shares: whether to use shares of each row's weight, for rows that do not sum to 1.
     """
     finish = functools.partial(share_above, eps=eps)
-    dims = ("prompt", "layer", "key")
-    if shares:
-        return Statistic("sinking_heads", Site.WEIGHTS, later_share_sums, dims, finish)
-    return Statistic("sinking_heads", Site.WEIGHTS, later_sums, dims, finish, "later")
-
-
-@functools.cache
-def expert_load(active: int) -> Statistic:
-    """Share of a prompt's tokens that use each expert, where a token uses `active` of them: prompt, layer, expert."""
-
-    def taken(logits: jax.Array, view: View) -> jax.Array:
-        real = (jnp.arange(logits.shape[1]) < view.lengths[:, None])[..., None, None]
-        chosen = jax.nn.one_hot(jax.lax.top_k(logits, active)[1], logits.shape[-1], dtype=logits.dtype)
-        return jnp.where(real, chosen, 0).sum(axis=(1, 2))
-
-    return Statistic("expert_load", Site.ROUTER, taken, ("prompt", "layer", "expert"), mean_over_queries)
+    fn = later_share_sums if shares else later_sums
+    return Statistic("sinking_heads", Site.WEIGHTS, fn, ("prompt", "layer", "key"), finish, None if shares else "later")
 
 
 def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
@@ -252,10 +235,10 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
     bits = jax.lax.bitcast_convert_type(jnp.abs(x), whole)
     rank = (size - 1) // 2
 
-    def settle(step: jax.Array, found: jax.Array) -> jax.Array:
-        trial = found | (jnp.ones((), whole) << (width - 2 - step).astype(whole))
+    def settle(step: jax.Array, settled: jax.Array) -> jax.Array:
+        trial = settled | (jnp.ones((), whole) << (width - 2 - step).astype(whole))
         below = (bits < trial[..., None]).sum(axis=-1)
-        return jnp.where(below <= rank, trial, found)
+        return jnp.where(below <= rank, trial, settled)
 
     lower = jax.lax.fori_loop(0, width - 1, settle, jnp.zeros(x.shape[:-1], whole))
     if size % 2:
@@ -263,7 +246,7 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
     at_most = (bits <= lower[..., None]).sum(axis=-1)
     next_up = jnp.where(bits > lower[..., None], bits, jnp.iinfo(whole).max).min(axis=-1)
     upper = jnp.where(at_most > rank + 1, lower, next_up)
-    low, high = (jax.lax.bitcast_convert_type(found, x.dtype) for found in (lower, upper))
+    low, high = (jax.lax.bitcast_convert_type(each, x.dtype) for each in (lower, upper))
     return low / 2 + high / 2 + _zero_or_nan(x)  # halving is exact, so their sum is rounded only once
 
 

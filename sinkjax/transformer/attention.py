@@ -40,6 +40,21 @@ MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each group is compil
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
+class Heads(NamedTuple):
+    """The heads of a layer, as `attend` takes them.
+
+    q: rotated queries [B, T, H, D]. k, v: [B, S, K, D]. by_head: the values of each query head [B, S, H, D], if an edit may have
+    changed them, else None. window: int, the number of most recent keys that a query sees, or None. w: the layer's parameters.
+    """
+
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    by_head: jax.Array | None
+    window: jax.Array | None
+    w: Mapping[str, Any]
+
+
 class LayerInputs(NamedTuple):
     """The inputs that all tiles of queries of a layer share.
 
@@ -61,24 +76,14 @@ class LayerInputs(NamedTuple):
     divide_last: bool
 
 
-def attend(
-    q_BTHD: jax.Array,
-    k_BSKD: jax.Array,
-    v_BSKD: jax.Array,
-    own_BSHD: jax.Array | None,
-    window: jax.Array | None,
-    w: Mapping[str, Any],
-    tape: Tape,
-    divide_last: bool = False,
-) -> tuple[jax.Array, jax.Array]:
+def attend(heads: Heads, tape: Tape, divide_last: bool = False) -> tuple[jax.Array, jax.Array]:
     """Compute attention of rotated queries to `visible_keys`, with the config's scale, positions and normaliser.
 
-    own_BSHD: the values of each query head, if an edit may have changed them, else None. window: int, the number of most recent
-    keys that a query sees, or None. w: the parameters of the layer. tape: the layer's tape, with the static part of the pass
-    and the position of the first query. divide_last: whether mixtures are divided even if `divides_last` is false.
-    Products have operands in the dtype of v; scores, weights and all sums are at least float32.
-    Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see no key, int [B].
+    tape: the layer's tape, with the static part of the pass and the position of the first query. divide_last: whether mixtures
+    are divided even if `divides_last` is false. Products have operands in the dtype of v; scores, weights and all sums are at
+    least float32. Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see no key, int [B].
     """
+    q_BTHD, k_BSKD, v_BSKD, by_head_BSHD, window, w = heads
     T, S = q_BTHD.shape[1], k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
@@ -89,7 +94,7 @@ def attend(
         k=k_BKSD,
         wide_k=k_BKSD.astype(wide),
         v=v_BKSD,
-        own=None if own_BSHD is None else own_BSHD.swapaxes(1, 2),
+        own=None if by_head_BSHD is None else by_head_BSHD.swapaxes(1, 2),
         extra=extra_keys(w, config, tape.spec.past, tape.lengths, wide, precision),
         scale=score_scale(tape, wide),
         window=window,

@@ -22,7 +22,7 @@ from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project, whole_matrix
 from sinkjax.model.params import Params
 from sinkjax.model.xielu import XIELU
-from sinkjax.transformer.attention import attend_evicting
+from sinkjax.transformer.attention import Heads, attend_evicting
 from sinkjax.transformer.implementations import implementation
 from sinkjax.transformer.tape import Input, Tape
 
@@ -45,35 +45,36 @@ def block(h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, t
     or by `rotary_by_index` under a cache policy (rotation.py).
     """
     config, layout = tape.spec.config, tape.spec.config.layout
-    out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
+    out, empty_rows = attention(tape.inputs(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
     mid = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:
         return tape(Site.RESID, mid), empty_rows
 
     mid = tape(Site.RESID_MID, mid)
-    read = reading(h if layout.parallel else mid, w, "attn_norm" if layout.shared else "mlp_norm", config)
-    out = mlp(tape.read(Site.MLP_IN, read).x, w, tape)  # NEURON
+    mlp_input = reading(h if layout.parallel else mid, w, "attn_norm" if layout.shared else "mlp_norm", config)
+    out = mlp(tape.inputs(Site.MLP_IN, mlp_input).x, w, tape)  # NEURON
     h = add_to_residual(mid, tape(Site.MLP_OUT, as_added(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
     return tape(Site.RESID, h), empty_rows
 
 
-def attention(read: Input, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
+def attention(inputs: Input, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """Return attention's output (including W_O) on the normed residual stream [B, T, d], and how many rows see no key."""
-    config, precision, x = tape.spec.config, tape.spec.precision, read.x
-    read = read._replace(x=tape.quantised(x))
-    edited = {name: partial(edited_by_head, read=read, w=w[name], site=site, tape=tape) for name, site in READ_AT.items()}
-    q, k, v = (vectors(read.x, w, name, config, precision, edited[name]) for name in READ_AT)  # Q_IN, K_IN, V_IN
+    config, precision, x = tape.spec.config, tape.spec.precision, inputs.x
+    inputs = inputs._replace(x=tape.quantised(x))
+    edited = {name: partial(edited_by_head, inputs=inputs, w=w[name], site=site, tape=tape) for name, site in READ_AT.items()}
+    q, k, v = (vectors(inputs.x, w, name, config, precision, edited[name]) for name in READ_AT)  # Q_IN, K_IN, V_IN
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     if tape.spec.cache_policy is None:
         q, k = rotate(tape, q, k)  # POSITION
         q, k = (normed_late(each, w, f"{name}_norm", config.qk_norm) for name, each in (("q", q), ("k", k)))
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
-        own = own_values(v, tape)  # HEAD_VALUE
-        if own is not None and tape.cache is not None:  # the cache then holds the values of each query head
-            v, own = own, None
+        by_head = values_by_head(v, tape)  # HEAD_VALUE
+        if by_head is not None and tape.cache is not None:  # the cache then holds the values of each query head
+            v, by_head = by_head, None
         k, v = tape.with_cached(k, v)
-        heads, empty_rows = implementation(tape.spec.attention_impl).attend(q, k, v, own, window, w, tape)  # LOGITS, WEIGHTS
+        # LOGITS, WEIGHTS
+        heads, empty_rows = implementation(tape.spec.attention_impl).attend(Heads(q, k, v, by_head, window, w), tape)
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         heads, empty_rows = attend_evicting(q, k, v, window, w, tape, rotate)
@@ -108,29 +109,29 @@ def vectors(
     return out if config.qk_norm is None or name == "v" else normed_heads(out, w, f"{name}_norm", config.qk_norm)
 
 
-def edited_by_head(product: jax.Array, read: Input, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
+def edited_by_head(product: jax.Array, inputs: Input, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
     """Return the product of read.x [B, T, d] and w [d, heads, D], recomputed for heads whose copy of x was edited.
 
     The copies exist only if something is edited or measured at `site`.
     """
     if not tape.watches(site):
         return product
-    x, stream = (jnp.broadcast_to(each[:, :, None], (*each.shape[:2], w.shape[1], each.shape[-1])) for each in read[:2])
-    own = tape.read(site, Input(x, stream, read.norm)).x
+    x, stream = (jnp.broadcast_to(each[:, :, None], (*each.shape[:2], w.shape[1], each.shape[-1])) for each in inputs[:2])
+    edited_x = tape.inputs(site, Input(x, stream, inputs.norm)).x
     if not tape.at(site):
         return product
-    changed = (own != x).any(axis=-1, keepdims=True)
+    changed = (edited_x != x).any(axis=-1, keepdims=True)
     return apply.where_changed(
-        changed, jnp.einsum("BTHd,dHD->BTHD", own, whole_matrix(w), precision=tape.spec.precision), product
+        changed, jnp.einsum("BTHd,dHD->BTHD", edited_x, whole_matrix(w), precision=tape.spec.precision), product
     )
 
 
-def own_values(v: jax.Array, tape: Tape) -> jax.Array | None:
+def values_by_head(v: jax.Array, tape: Tape) -> jax.Array | None:
     """Return each query head's values [B, S, H, D], copied from v [B, S, K, D]; None unless an edit acts at HEAD_VALUE."""
     if not tape.watches(Site.HEAD_VALUE):
         return None
-    own = tape(Site.HEAD_VALUE, jnp.repeat(v, tape.spec.config.heads // v.shape[2], axis=2))
-    return own if tape.at(Site.HEAD_VALUE) else None
+    by_head = tape(Site.HEAD_VALUE, jnp.repeat(v, tape.spec.config.heads // v.shape[2], axis=2))
+    return by_head if tape.at(Site.HEAD_VALUE) else None
 
 
 def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
@@ -149,9 +150,9 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), w, config)
     if tape.watches(Site.NEURON) or tape.spec.quantisation is not None:
         every = neurons.reshape(*chosen.shape, -1)
-        units, read = (experts.units(each, chosen, config.experts.count) for each in (every, jnp.ones_like(every, bool)))
+        units, taken = (experts.units(each, chosen, config.experts.count) for each in (every, jnp.ones_like(every, bool)))
         whole = *x.shape[:2], units.shape[-1]
-        units = tape(Site.NEURON, units.reshape(whole), read.reshape(whole))
+        units = tape(Site.NEURON, units.reshape(whole), taken.reshape(whole))
         units = tape.quantised(units, groups=config.experts.count).reshape(len(chosen), -1)
         neurons = experts.taken_units(units, chosen, config.experts.count).reshape(neurons.shape)
     out = times(neurons, w["down"], w.get("down_bias"), precision).reshape(*chosen.shape, -1)

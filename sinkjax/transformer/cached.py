@@ -79,14 +79,14 @@ def go_on(
     at = np.int32(first), np.int32(count)  # Python ints would be weakly typed and trigger a recompilation
     h = _begin(params.whole, tokens, *at, edits, spec=spec, total=total)
     if caches is None:
-        own = any(term.site == Site.HEAD_VALUE for term in edits)  # then the cache has values of each query head
+        by_head = any(term.site == Site.HEAD_VALUE for term in edits)  # then the cache has values of each query head
         keys, values = (
-            (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if own else config.kv_heads)
+            (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if by_head else config.kv_heads)
         )
         caches = [tuple(jax.device_put(np.zeros(shape, h.dtype)) for shape in (keys, values)) for _ in params.layers]
     now = []
     for layer, (w, before) in enumerate(zip(params.layers, caches, strict=True)):
-        h, after = _block(w, h, before, np.int32(layer), *at, edits, spec=spec)
+        h, after = _block(w, h, before, np.int32(layer), at, edits, spec=spec)
         now.append(after)
     return _end(params.whole, h, at[1], spec=spec), now
 
@@ -101,17 +101,9 @@ def _begin(
 
 @partial(jax.jit, static_argnames="spec", donate_argnames="cache")
 def _block(
-    w: Params,
-    h: jax.Array,
-    cache: Cache,
-    layer: jax.Array,
-    first: jax.Array,
-    count: jax.Array,
-    edits: Edits,
-    *,
-    spec: ForwardSpec,
+    w: Params, h: jax.Array, cache: Cache, layer: jax.Array, at: tuple[jax.Array, jax.Array], edits: Edits, *, spec: ForwardSpec
 ) -> tuple[jax.Array, Cache]:
-    B, T = h.shape[:2]
+    (B, T, _), (first, count) = h.shape, at
     step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), h, first)
     (h, _), measured = step((h, {}), (layer, w, cache))
     return h, measured["cache"]

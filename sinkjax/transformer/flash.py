@@ -12,9 +12,6 @@ Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,32 +27,25 @@ from sinkjax.model.extra_key import ExtraKeys, extra_keys
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer.attention import needs_pairs, score_scale
+from sinkjax.transformer.attention import Heads, needs_pairs, score_scale
 from sinkjax.transformer.tape import Tape
 from sinkjax.transformer.tiles import LOWEST, Arrays, Tiling, columns, forward, padded
 
 NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a sink logit
 
 
-def attend(
-    q_BTHD: jax.Array,
-    k_BTKD: jax.Array,
-    v_BTKD: jax.Array,
-    own_BTHD: jax.Array | None,
-    window: jax.Array | None,
-    w: Mapping[str, Any],
-    tape: Tape,
-) -> tuple[jax.Array, jax.Array]:
+def attend(heads: Heads, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """Compute `attention.attend` for every request that `cannot` does not list."""
+    q_BTHD, k_BTKD, v_BTKD, by_head_BTHD, window, w = heads
     B, T, H, _ = q_BTHD.shape
     config = tape.spec.config
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     terms = tape.at(Site.LOGITS)
     tiling = Tiling.of(T, q_BTHD.shape[-1], tape.spec, [term for _, term in terms], q_BTHD.dtype.itemsize > 2)
     scale = score_scale(tape, wide)
-    q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if own_BTHD is None else own_BTHD))
+    q, k, v = (x.swapaxes(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD if by_head_BTHD is None else by_head_BTHD))
     extra = extra_keys(w, config, tape.spec.past, tape.lengths, wide, tape.spec.precision)
-    extra_scores = _extra_scores(q, extra, scale, window, w, tape)
+    extra_scores = _extra_scores(q, extra, scale, heads, tape)
     q, k, v = (_no_derivative(padded(x, tiling)) for x in (q, k, v))
     total = q.shape[2]
     rows = None
@@ -154,23 +144,18 @@ def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape
 
 
 def _extra_scores(
-    q_BHTD: jax.Array,
-    extra: ExtraKeys | None,
-    scale: jax.Array | float,
-    window: jax.Array | None,
-    w: Mapping[str, Any],
-    tape: Tape,
+    q_BHTD: jax.Array, extra: ExtraKeys | None, scale: jax.Array | float, heads: Heads, tape: Tape
 ) -> jax.Array | None:
     """Return scores [B, H, T, E] that enter each row's sum without a column: of keys in front, or a sink logit."""
     (B, H, T, _), config = q_BHTD.shape, tape.spec.config
     if extra is not None:
         index = tape.spec.past + jnp.arange(T)
-        scores = extra.scores(q_BHTD, index, tape.spec.past + T + 1, scale, w, config, tape.spec.precision)
-        return jnp.where(extra.visible(index, window), scores, LOWEST)
+        scores = extra.scores(q_BHTD, index, tape.spec.past + T + 1, scale, heads.w, config, tape.spec.precision)
+        return jnp.where(extra.visible(index, heads.window), scores, LOWEST)
     if isinstance(config.normaliser, Softmax):
         return None
     wide = jnp.promote_types(q_BHTD.dtype, jnp.float32)
-    logit = w["normaliser"]["sink"].astype(wide) if isinstance(config.normaliser, SinkLogit) else jnp.zeros(H, wide)
+    logit = heads.w["normaliser"]["sink"].astype(wide) if isinstance(config.normaliser, SinkLogit) else jnp.zeros(H, wide)
     return jnp.broadcast_to(logit[:, None, None], (B, H, T, 1))
 
 

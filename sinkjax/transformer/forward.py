@@ -19,7 +19,7 @@ normalisers.py, heads.py, and config.py for where the norms are. In every layout
 added to the stream, and RESID is the next block's input.
 
 Edits are input data and measurements are output data. Both happen where a tape (tape.py) is called: `tape(Site.X, x)` at nearly
-every site, `tape.read` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. Shape
+every site, `tape.inputs` at the inputs of a block's parts, `tape.positions`, `tape.logits` and `tape.weights` in attention. Shape
 suffixes: B prompts, T positions, S keys, H query heads, K key-value heads, D head width, d residual width, F MLP width, V
 vocabulary, L blocks.
 """
@@ -34,6 +34,7 @@ from typing import Any, Protocol, cast
 import jax
 import jax.numpy as jnp
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
@@ -143,8 +144,7 @@ def _differentiable(tree: Any) -> bool:
 def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Config]:
     """Return parameters and architecture, from a model or as given."""
     if not isinstance(params, Mapping) and hasattr(params, "params") and hasattr(params, "config"):
-        if config not in (None, params.config):
-            raise SinkjaxError("pass config only with bare parameters: a model has its own")
+        refuse(config not in (None, params.config), "pass config only with bare parameters: a model has its own")
         return params.params, params.config
     if config is None:
         raise SinkjaxError("parameters need their config: forward(params, tokens, config), or forward(model, tokens)")

@@ -9,10 +9,6 @@ bits, so weights computed from them would be off by several percent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -27,23 +23,14 @@ from sinkjax.transformer import attention
 from sinkjax.transformer.tape import Tape
 
 
-def attend(
-    q_BTHD: jax.Array,
-    k_BSKD: jax.Array,
-    v_BSKD: jax.Array,
-    own_BSHD: jax.Array | None,
-    window: jax.Array | None,
-    w: Mapping[str, Any],
-    tape: Tape,
-) -> tuple[jax.Array, jax.Array]:
+def attend(heads: attention.Heads, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """Compute `attention.attend` for every request that `cannot` does not list."""
-    blocks = partial(attention.attend, window=window, w=w, tape=tape, divide_last=True)
-    scale = tape.spec.config.scale
-    out = None if own_BSHD is not None or tape.at(Site.LOGITS) else by_cudnn(q_BTHD, k_BSKD, v_BSKD, scale)
+    blocks = heads.by_head is not None or tape.at(Site.LOGITS)
+    out = None if blocks else by_cudnn(heads.q, heads.k, heads.v, tape.spec.config.scale)
     if out is None:
-        return blocks(q_BTHD, k_BSKD, v_BSKD, own_BSHD)
-    if tape.watches(Site.WEIGHTS):
-        blocks(q_BTHD, k_BSKD, v_BSKD[..., :0], None)  # cuDNN already returned the outputs; these blocks only compute statistics
+        return attention.attend(heads, tape, divide_last=True)
+    if tape.watches(Site.WEIGHTS):  # cuDNN already returned the outputs; these blocks only compute statistics
+        attention.attend(heads._replace(v=heads.v[..., :0]), tape, divide_last=True)
     return out, jnp.zeros(len(out), jnp.int32)
 
 

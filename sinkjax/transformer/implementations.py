@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import one_of
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.hardware import Hardware
@@ -39,8 +40,7 @@ def implementation(name: str) -> Any:
 def check_implementation(name: str, config: Config, edits: Edits, probe: Probe, past: int = 0) -> None:
     """Raise an error that names a requested feature that this implementation does not support."""
     for what, asked in {} if name == "sinkjax" else implementation(name).cannot(config, edits, probe, past).items():
-        if asked:
-            raise SinkjaxError(f'attention_impl "{name}" does not support {what}; choose "sinkjax"')
+        refuse(asked, f'attention_impl "{name}" does not support {what}; choose "sinkjax"')
 
 
 def chosen(

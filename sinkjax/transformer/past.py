@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import ModelIdentity, digest
@@ -58,8 +59,7 @@ def put_in_front(
     """
     if past is None:
         return params, 0
-    if not isinstance(past, Past):
-        raise SinkjaxError(f"past must come from sinkjax.sink_prefix or sinkjax.load_prefix, not {short(past)}")
+    refuse(not isinstance(past, Past), f"past must come from sinkjax.sink_prefix or sinkjax.load_prefix, not {short(past)}")
     P = past.positions
     want = config.layers, P, config.kv_heads, config.head_dim
     for name, array in (("keys", past.keys), ("values", past.values)):
@@ -70,11 +70,9 @@ def put_in_front(
     refuse_not_finite(past)
     if past.model is not None:
         past.model.refuse_other("this past", params, config, source)
-    if P + T > config.context:
-        raise SinkjaxError(f"a past of {P} and {T} positions are more than the model's context of {config.context}")
+    refuse(P + T > config.context, f"a past of {P} and {T} positions are more than the model's context of {config.context}")
     for why, here in obstacles(config, P, T).items():
-        if here:
-            raise SinkjaxError(f"past cannot stand for its tokens here: {why}")
+        refuse(here, f"past cannot stand for its tokens here: {why}")
     return params | {"layers": params["layers"] | {"past": {"key": past.keys, "value": past.values}}}, P
 
 

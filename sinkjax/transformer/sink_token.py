@@ -34,10 +34,10 @@ def _keys_and_values(params: Params, *, spec: ForwardSpec) -> dict[str, jax.Arra
     vectors: Any = {"vocab_size": None, "embed_width": None, "unembed_bias": False}  # without tokens
     config = dataclasses.replace(spec.config, kv_bias=None, position=position, **vectors)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
-    own = ForwardSpec(config=config, probe=probe, logits=False, precision=spec.precision)
+    token_spec = ForwardSpec(config=config, probe=probe, logits=False, precision=spec.precision)
     lengths = jnp.ones(1, jnp.int32)
-    h, _ = embed(params, params["sink_token"][None, None], lengths, (), own)
-    step = block_step(own, lengths, (), h)
+    h, _ = embed(params, params["sink_token"][None, None], lengths, (), token_spec)
+    step = block_step(token_spec, lengths, (), h)
     xs = (jnp.arange(config.layers), params["layers"])
     (_, slots), _ = jax.lax.scan(step, (h, empty_slots(step, params, h, probe)), xs)
     return {name: of_layers[:, 0, 0] for name, of_layers in slots.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from sinkjax.edits.term import Edits, Resolved
 from sinkjax.edits.weights import ResolvedWeight
 from sinkjax.model.params import Params
 from sinkjax.probes.measure import measure
+from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.eviction import State
 from sinkjax.transformer.spec import ForwardSpec
@@ -34,6 +36,7 @@ class Input(NamedTuple):
     norm: Callable[[jax.Array], jax.Array]
 
 
+@dataclass(eq=False)
 class Tape:
     """Edits and measurements of one layer.
 
@@ -45,21 +48,21 @@ class Tape:
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
-    def __init__(
-        self,
-        spec: ForwardSpec,
-        edits: Edits,
-        lengths: jax.Array,
-        layer: jax.Array,
-        first: jax.Array | int = 0,
-        cache: Cache | None = None,
-        state: State | None = None,
-    ):
-        self.spec, self.probe, self.edits, self.lengths, self.layer, self.first = spec, spec.probe, edits, lengths, layer, first
-        self.cache, self.state = cache, state
-        self.kept: jax.Array | None = None
-        self.record: dict[str, jax.Array] = {}
-        self.counts: dict[int, apply.Counts] = {}
+    spec: ForwardSpec
+    edits: Edits
+    lengths: jax.Array
+    layer: jax.Array
+    first: jax.Array | int = 0
+    cache: Cache | None = None
+    state: State | None = None
+    kept: jax.Array | None = None
+    record: dict[str, jax.Array] = field(default_factory=dict)
+    counts: dict[int, apply.Counts] = field(default_factory=dict)
+
+    @property
+    def probe(self) -> Probe:
+        """The measurements of the pass."""
+        return self.spec.probe
 
     def at(self, site: Site) -> list[tuple[int, Resolved]]:
         """Return the terms that act at a site, left to right, with their indices."""
@@ -70,23 +73,23 @@ class Tape:
         measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
         return bool(self.at(site)) or site in measured
 
-    def __call__(self, site: Site, x: jax.Array, read: jax.Array | bool = True) -> jax.Array:
-        """Visit a site of vectors: x [B, T, (H,) D]. read: as for `apply.vectors`."""
+    def __call__(self, site: Site, x: jax.Array, used: jax.Array | bool = True) -> jax.Array:
+        """Visit a site of vectors: x [B, T, (H,) D]. used: as for `apply.vectors`."""
         for number, term in self.at(site):
-            x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths, read)
+            x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths, used)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return x
 
-    def read(self, site: Site, read: Input) -> Input:
+    def inputs(self, site: Site, inputs: Input) -> Input:
         """Visit a site where the normed stream is read. `inject` adds to the stream before the norm, and stands alone."""
-        x, stream, norm = read
+        x, stream, norm = inputs
         for number, term in self.at(site):
             if term.op == "inject":
                 stream, self.counts[number] = apply.vectors(term, stream, self.layer, self.lengths)
             else:
                 x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
-        if stream is not read.stream:
-            x = apply.where_changed((stream != read.stream).any(axis=-1, keepdims=True), norm(stream), x)
+        if stream is not inputs.stream:
+            x = apply.where_changed((stream != inputs.stream).any(axis=-1, keepdims=True), norm(stream), x)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return Input(x, stream, norm)
 

@@ -157,8 +157,8 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *out
     def step(hides: bool, j: jax.Array, carry: tuple) -> tuple:
         top, total, mixed, counts = carry
         keys = pl.ds(pl.multiple_of(j * tiling.keys, tiling.keys), tiling.keys)
-        own = given | _loaded({"edits": refs["edits"]}, keys=keys)
-        scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, own, tiling)
+        of_tile = given | _loaded({"edits": refs["edits"]}, keys=keys)
+        scores, visible, cells = _tile(q, k_ref[keys, :], first, j * tiling.keys, of_tile, tiling)
         scores = jnp.where(visible, scores, LOWEST) if hides else scores
         new = jnp.maximum(top, scores.max(axis=1, keepdims=True))
         powers = jnp.exp(scores - new)
@@ -170,10 +170,10 @@ def _forward(q_ref: Any, k_ref: Any, v_ref: Any, extra_ref: Any, refs: Any, *out
         counts = [count + each.astype(wide).sum(axis=1, keepdims=True) for count, each in zip(counts, flat, strict=True)]
         return new, total * shrunk + powers.sum(axis=1, keepdims=True), mixed, counts
 
-    one = (tiling.queries, 1)
-    top = jnp.full(one, LOWEST, wide) if extra_ref is None else extra_ref[...].astype(wide)
-    total = jnp.zeros(one, wide) if extra_ref is None else jnp.ones(one, wide)
-    carry = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(one, wide) for _ in count_refs])
+    column = (tiling.queries, 1)
+    top = jnp.full(column, LOWEST, wide) if extra_ref is None else extra_ref[...].astype(wide)
+    total = jnp.zeros(column, wide) if extra_ref is None else jnp.ones(column, wide)
+    carry = (top, total, jnp.zeros((tiling.queries, v_ref.shape[-1]), wide), [jnp.zeros(column, wide) for _ in count_refs])
     for hides, begin, end in tiling.keys_of(first, given["window"][0, 0], k_ref.shape[0] // tiling.keys):
         carry = jax.lax.fori_loop(begin, end, partial(step, hides), carry)
     top, total, mixed, counts = carry
@@ -192,8 +192,8 @@ def _columns(q_ref: Any, k_ref: Any, lse_ref: Any, refs: Any, out_ref: Any, *, t
 
     def step(hides: bool, i: jax.Array, summed: jax.Array) -> jax.Array:
         rows = pl.ds(pl.multiple_of(i * tiling.queries, tiling.queries), tiling.queries)
-        own = given | _loaded({"edits": refs["edits"]}, rows=rows)
-        scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, own, tiling)
+        of_tile = given | _loaded({"edits": refs["edits"]}, rows=rows)
+        scores, visible, _ = _tile(q_ref[rows, :], k, i * tiling.queries, first, of_tile, tiling)
         if hides:
             counted = visible & (_places(i * tiling.queries, first, tiling)[1] >= int(later))
             scores = jnp.where(counted, scores, LOWEST)
@@ -262,8 +262,8 @@ def _specs(arrays: Arrays, side: int, tiled: int) -> Arrays:
 
         return pl.BlockSpec((None, None, *shape), place)
 
-    found: Arrays = jax.tree.map(spec, arrays)
-    return found
+    specs: Arrays = jax.tree.map(spec, arrays)
+    return specs
 
 
 def _device() -> dict[str, Any]:

@@ -17,41 +17,16 @@ from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints.files import interleaved, write_gguf
 
-ARCHITECTURES = {
-    "arcee": "arcee",
-    "bloom": "bloom",
-    "cohere": "command-r",
-    "cohere2": "cohere2",
-    "ernie4_5": "ernie4_5",
-    "exaone4": "exaone4",
-    "falcon": "falcon",
-    "gemma": "gemma",
-    "gemma2": "gemma2",
-    "gemma3_text": "gemma3",
-    "glm4": "glm4",
-    "gpt2": "gpt2",
-    "gpt_neox": "gptneox",
-    "gpt_oss": "gpt-oss",
-    "granite": "granite",
-    "hunyuan_v1_dense": "hunyuan-dense",
-    "llama": "llama",
-    "mistral": "llama",
-    "mixtral": "llama",
-    "mpt": "mpt",
-    "nemotron": "nemotron",
-    "olmo": "olmo",
-    "olmo2": "olmo2",
-    "olmoe": "olmoe",
-    "phi": "phi2",
-    "phi3": "phi3",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "qwen3_moe": "qwen3moe",
-    "seed_oss": "seed_oss",
-    "smollm3": "smollm3",
-    "stablelm": "stablelm",
-    "starcoder2": "starcoder2",
-}
+# Model type -> the architecture's name in a GGUF, where they differ.
+RENAMED = {
+    "cohere": "command-r", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt_oss": "gpt-oss",
+    "hunyuan_v1_dense": "hunyuan-dense", "mistral": "llama", "mixtral": "llama", "phi": "phi2", "qwen3_moe": "qwen3moe",
+}  # fmt: skip
+SAME = (
+    "arcee bloom cohere2 ernie4_5 exaone4 falcon gemma gemma2 glm4 gpt2 granite llama mpt nemotron olmo olmo2 olmoe phi3 "
+    "qwen2 qwen3 seed_oss smollm3 stablelm starcoder2"
+)
+ARCHITECTURES = dict(sorted(({name: name for name in SAME.split()} | RENAMED).items()))
 PERMUTED = ("arcee", "granite", "llama", "mistral", "mixtral", "olmo", "smollm3")
 OFFSET = ("gemma", "gemma2", "gemma3_text", "nemotron")
 # Settings for which a GGUF has no key; where the drawn model has others than the released ones, they must be assumed.

@@ -11,7 +11,7 @@ import torch
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.batch import as_array, check_batch
+from sinkjax.model.batch import check_batch
 
 TOKENIZERS = {  # bos is eos and padding (SmolLM2); a padding of its own (Llama)
     "one": SimpleNamespace(bos=0, special=[0]),
@@ -27,32 +27,6 @@ def model() -> sinkjax.Model:
 
 def check(rows: Any, lengths: Any, tokenizer: str, model: sinkjax.Model, **more: Any) -> np.ndarray:
     return check_batch(np.array(rows), lengths, model.config, TOKENIZERS[tokenizer], **more)[2]
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.linspace(-1, 1, 6).bfloat16(),
-        torch.linspace(-1, 1, 6, requires_grad=True),
-        torch.tensor([0.0, 0, 3, 0]).to_sparse(),
-        torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn),
-        torch.arange(4),
-    ],
-    ids=lambda tensor: str(tensor.dtype),
-)
-def test_a_tensor_of_any_kind_is_its_numbers(tensor: torch.Tensor) -> None:
-    want = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
-    np.testing.assert_array_equal(as_array("x", tensor), want.float().numpy())
-
-
-def test_a_steering_vector_in_bfloat16_acts_as_its_numbers(model: sinkjax.Model) -> None:
-    vector = torch.linspace(-1, 1, model.config.width).bfloat16()
-    tokens = torch.tensor([[5, 6, 7]])
-    ours, want = (
-        sinkjax.forward(model, tokens, edits=sinkjax.edit("resid", "add", value, layers=1)).logits
-        for value in (vector.clone().requires_grad_(), vector.float().numpy())
-    )
-    np.testing.assert_array_equal(ours, want)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sinkjax.model.block_formats import BLOCK_FORMATS, e2m1
-from sinkjax.model.quantisation import Quantisation
+from sinkjax.model.quantisation import BLOCK_FORMATS, Quantisation, e2m1
 
 VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Config, Probe, Site
+from sinkjax import Config, Probe
 from sinkjax.model.config import RMSNorm
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate, ValueScale
 from tests.model.variants import bare, draw
@@ -90,31 +90,3 @@ def test_norms_and_gates_give_what_numpy_gives_and_finite_gradients(name: str, r
         np.testing.assert_allclose(output[prompt, :length], want, rtol=1e-11, atol=1e-11)
     leaves = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(slopes)}
     assert all(np.isfinite(leaf).all() and leaf.any() for leaf in leaves.values()), leaves
-
-
-def test_a_head_norm_makes_the_size_of_a_heads_output_nothing(rng: np.random.Generator) -> None:
-    """So a mean of many values, small as it is, enters W_O as large as the one value of the first row (Li et al. 2026)."""
-    config = bare(layers=1, head_norm=HeadNorm(eps=0.0))
-    weights, x = draw(config), rng.standard_normal((1, 9, 7))
-    probe = Probe(capture=(Capture(Site.HEAD_OUT), Capture(Site.ATTN_OUT)))
-    with jax.enable_x64(True):
-        plain, scaled = (
-            sinkjax.forward(weights, x, config, edit, probe).record
-            for edit in ((), sinkjax.edit("head_out", "scale", 30.0, queries=4))
-        )
-    np.testing.assert_allclose(scaled["attn_out"], plain["attn_out"], rtol=1e-10)
-    np.testing.assert_allclose(scaled["head_out"][:, :, 4], 30 * np.asarray(plain["head_out"])[:, :, 4], rtol=1e-12)
-
-
-def test_queries_keys_and_values_are_seen_as_attention_uses_them(rng: np.random.Generator) -> None:
-    config = bare(**SHAPE, layers=1, qk_norm=RMSNorm(0.0), gate=ValueGate())
-    weights, x = draw(config), rng.standard_normal((1, 9, 7))
-    for name in ("q_norm", "k_norm"):
-        weights["layers"][name] = np.ones_like(weights["layers"][name])
-    weights["layers"]["value_gate"] = weights["layers"]["value_gate"] * 0  # a gate of one half
-    with jax.enable_x64(True):
-        record = sinkjax.forward(weights, x, config, probe=Probe(query_norm=True, key_norm=True, value_norm=True)).record
-    np.testing.assert_allclose(record["query_norm"], 5**0.5, rtol=1e-12)
-    np.testing.assert_allclose(record["key_norm"], 5**0.5, rtol=1e-12)
-    values = np.einsum("btd,dhn->bhtn", x, weights["layers"]["v"][0])
-    np.testing.assert_allclose(record["value_norm"][:, 0], np.linalg.norm(values, axis=-1) / 2, rtol=1e-12)

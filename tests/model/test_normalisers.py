@@ -26,9 +26,7 @@ from sinkjax.model.normalisers import (
     NAMED,
     ClippedSoftmax,
     Normaliser,
-    OffByOne,
     PNorm,
-    ReLU,
     Sigmoid,
     SinkLogit,
     Softmax,
@@ -171,32 +169,6 @@ def test_gradients_are_those_of_differences(name: str, rng: np.random.Generator)
         up, down = (np.asarray(function(name)(s + sign * step, seen)) for sign in (1, -1))
         slopes[place] = ((up - down) * wave).sum() / 2e-6
     np.testing.assert_allclose(gradient(name)(s, params, seen)[0], slopes, rtol=1e-5, atol=1e-8)
-
-
-@settings(max_examples=40, deadline=None)
-@given(s=scores, seen=visibility)
-def test_laws_that_tie_normalisers_together(s: np.ndarray, seen: np.ndarray) -> None:
-    zero = SinkLogit().weights(jnp.asarray(s), jnp.asarray(seen), {"sink": jnp.zeros(H)})
-    np.testing.assert_allclose(zero, OffByOne().weights(jnp.asarray(s), jnp.asarray(seen), {}), rtol=1e-14)
-    far = SinkLogit().weights(jnp.asarray(s), jnp.asarray(seen), {"sink": jnp.full(H, -300.0)})
-    np.testing.assert_allclose(far, function("softmax")(s, seen), rtol=1e-13)
-    np.testing.assert_allclose(PNorm().weights(jnp.asarray(s), jnp.asarray(seen), {}), function("softmax")(s, seen), rtol=1e-12)
-    alone = np.where(seen.any(axis=-1, keepdims=True), 1.0, 0.0)
-    for p, name in ((0.5, "softmax-p"), (2.0, "sigmoid-p")):
-        np.testing.assert_allclose((np.asarray(function(name)(s, seen)) ** p).sum(axis=-1, keepdims=True), alone, rtol=1e-12)
-    unclipped = ClippedSoftmax(1.0, 0.0).weights(jnp.asarray(s), jnp.asarray(seen), {})
-    np.testing.assert_allclose(unclipped, function("softmax")(s, seen), rtol=1e-14)
-    assert (np.asarray(function("softpick")(s, seen)).sum(axis=-1) <= 1 + 1e-12).all()
-    raw, index, count = (np.asarray(function(f"relu-{kind}")(s, seen)) for kind in ("none", "index", "count"))
-    places = np.arange(2, 2 + Q)[:, None]
-    np.testing.assert_allclose(index * places, raw, rtol=1e-14, atol=1e-300)
-    np.testing.assert_allclose(count * (places + 1), raw, rtol=1e-14, atol=1e-300)
-
-
-def test_the_first_row_of_relu_is_divided_by_1_as_in_the_papers_code() -> None:
-    rows = {"rows": jnp.arange(3)}
-    weights = ReLU("index").weights(jnp.full((1, 3, 3), 6.0), jnp.tril(jnp.ones((3, 3), bool)), rows)
-    np.testing.assert_array_equal(weights[0], [[6, 0, 0], [6, 6, 0], [3, 3, 3]])
 
 
 def test_a_sink_logit_is_that_of_gpt_oss_in_transformers(rng: np.random.Generator) -> None:

@@ -21,14 +21,6 @@ def parameters(norm: Norm, rng: np.random.Generator, size: int = 8) -> dict[str,
     return {f"n{part}": jnp.asarray(rng.uniform(0.5, 2, 1 if part in norm.single else size)) for part in norm.learned()}
 
 
-def test_single_scale_is_the_unit_vector_times_one_number(rng: np.random.Generator) -> None:
-    """gamma x / |x| (Park et al. 2025), whose gamma is our gain times sqrt(d)."""
-    x = rng.standard_normal((3, 8))
-    with jax.enable_x64(True):
-        found = SingleScaleRMSNorm(0.0)(jnp.asarray(x), {"n": jnp.array([0.7])}, "n")
-    np.testing.assert_allclose(found, 0.7 * np.sqrt(8) * x / np.linalg.norm(x, axis=-1, keepdims=True), rtol=1e-12)
-
-
 def test_dynamic_tanh_is_elementwise(rng: np.random.Generator) -> None:
     with jax.enable_x64(True):
         x, w = rng.standard_normal((3, 8)), parameters(DynamicTanh(), rng)

@@ -55,31 +55,6 @@ def f_sum(f: Callable) -> Callable:
     return lambda *args: jnp.sin(f(*args)).sum()
 
 
-@names
-def test_second_derivatives(name: str) -> None:
-    ours, plain, args = pair(name)
-    way = [np.ones_like(entry) for entry in args]
-
-    def curvature(f: Callable) -> list[jax.Array]:
-        return jax.jvp(lambda *at: jax.grad(f_sum(f), (0, 1))(*at), args, way)[1]
-
-    for mine, want in zip(curvature(ours), curvature(plain), strict=True):
-        np.testing.assert_allclose(mine, want, rtol=1e-11, atol=1e-11)
-
-
-def test_the_gradient_on_a_cpu_has_no_product_over_the_middle_axis_of_its_left_side() -> None:
-    """The form that XLA's CPU code computes three times slower."""
-
-    def loss(q, k, v):
-        return (ops.mix(ops.score(q, k, 0.5, "highest"), v, "highest") ** 2).sum()
-
-    args = [jnp.ones((4, 1, 8, 8), jnp.float32)] * 3
-    text = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*args).compile().as_text()
-    products_found = [line for line in text.splitlines() if "lhs_contracting_dims" in line and "batch_dims" in line]
-    assert len(products_found) >= 5
-    assert not [line for line in products_found if "lhs_contracting_dims={1}" in line]
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_scores_of_16_bit_numbers_are_those_of_the_same_numbers_in_float32(dtype: str) -> None:
     """Products of two of them are exact, so that only the order of sums and the place of the scale remain; derivatives too."""

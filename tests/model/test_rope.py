@@ -14,21 +14,12 @@ from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, R
 from tests.model.reference import without_float32_casts
 
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+YARN, MSCALE = {"rope_type": "yarn", "original_max_position_embeddings": 4096}, {"mscale": 0.707, "mscale_all_dim": 0.707}
 PUBLISHED: dict[str, tuple[float, int, Scaling, dict]] = {
     "Llama-3.1-8B": (5e5, 128, Llama3Scaling(8.0, 1.0, 4.0, 8192), LLAMA3 | {"factor": 8.0}),
     "Llama-3.2-1B": (5e5, 64, Llama3Scaling(32.0, 1.0, 4.0, 8192), LLAMA3 | {"factor": 32.0}),
-    "Yarn-Llama-2-7b-64k": (
-        1e4,
-        128,
-        YarnScaling(16.0, 4096),
-        {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 4096},
-    ),
-    "DeepSeek-V2": (
-        1e4,
-        64,
-        YarnScaling(40.0, 4096, mscale=0.707, mscale_all_dim=0.707),
-        {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.707},
-    ),
+    "Yarn-Llama-2-7b-64k": (1e4, 128, YarnScaling(16.0, 4096), YARN | {"factor": 16.0}),
+    "DeepSeek-V2": (1e4, 64, YarnScaling(40.0, 4096, **MSCALE), YARN | MSCALE | {"factor": 40.0}),
     "Vicuna-16k": (1e4, 128, LinearScaling(4.0), {"rope_type": "linear", "factor": 4.0}),
 }
 

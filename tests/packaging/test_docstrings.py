@@ -64,12 +64,6 @@ def raises(value: FunctionType) -> bool:
     return any(isinstance(node, ast.Raise) for node in own(function))
 
 
-def test_the_public_names_are_found():
-    some = {"load", "Probe", "metrics.sink_rate", "intervals.shared_clusters"}
-    assert some <= {*PUBLIC}
-    assert {"metrics.Any", "intervals.NDArray", "studies.quantities"}.isdisjoint(PUBLIC)
-
-
 def complaint(name: str) -> str:
     """The sections of a public name's docstring that are missing or empty, or that describe other arguments than it takes."""
     text = PUBLIC[name].__doc__ or ""
@@ -88,13 +82,3 @@ def complaint(name: str) -> str:
 
 def test_a_public_name_describes_what_it_takes_gives_and_raises():
     assert {name: found for name in PUBLIC if (found := complaint(name))} == {}
-
-
-def test_three_sentences_of_each_folder_say_what_it_is_for():
-    def sentences(folder: Path) -> int:
-        readme, module = folder / "README.md", ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
-        text = f"{ast.get_docstring(module)} {readme.read_text(encoding='utf-8') if readme.exists() else ''}"
-        return len(re.findall(r"[.!?]\s", f"{text} "))
-
-    folders = [path.parent for path in LIBRARY.rglob("__init__.py") if path.parent != LIBRARY]
-    assert [str(folder.relative_to(LIBRARY)) for folder in folders if sentences(folder) < 3] == []

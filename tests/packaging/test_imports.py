@@ -82,27 +82,6 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     return found
 
 
-def test_the_graph_knows_every_kind_of_import(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(
-        "import sinkjax.errors\nfrom sinkjax.model import rope\nfrom sinkjax.model.config import Config\nimport os\n"
-        "if TYPE_CHECKING:\n    from sinkjax.edits.edit import Edit\n"
-        "def later():\n    from sinkjax.sweeps.run import sweep\n"
-    )
-    assert [*imported(path)] == [
-        "sinkjax.errors",
-        "sinkjax.model.rope",
-        "sinkjax.model.config",
-        "sinkjax.edits.edit",
-        "sinkjax.sweeps.run",
-    ]
-
-
-def test_circles_are_found():
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == {frozenset("abc")}
-    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
-
-
 def test_every_folder_has_one_row_of_at_most_twelve():
     heads = {name.split(".")[1] for name in MODULES if name != "sinkjax"}
     assert sorted(name for names in LAYERS for name in names) == sorted(heads)

@@ -20,7 +20,6 @@ from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Learned
 from sinkjax.model.rotary import QueryGrowth, Rope
 from sinkjax.model.xielu import XIELU
-from sinkjax.probes.statistics import expert_load
 from tests.edits.cases import at
 from tests.edits.test_sites import INJECTED, NEUTRAL
 
@@ -116,21 +115,6 @@ def test_a_sweep_over_layers_gives_what_one_forward_for_each_edit_gives(block: s
         record = sinkjax.forward(drawn.params, tokens(), drawn.config, edit, probe, LENGTHS, logits=False).record
         for name in probe.dims():
             np.testing.assert_allclose(swept[name][number], record[name], rtol=1e-12, atol=1e-12, err_msg=edit.label)
-
-
-def test_the_load_of_experts_and_the_choice_of_the_first_token() -> None:
-    active = BLOCKS["experts"].experts.active
-    probe = Probe(capture=(Capture(Site.ROUTER),), extra=(expert_load(active),))
-    record = run("experts", probe=probe).record
-    logits, load = np.asarray(record["router"]), np.asarray(record["expert_load"])
-    assert record.dims["expert_load"] == ("prompt", "layer", "expert")
-    for prompt, length in enumerate(LENGTHS):
-        taken = np.argsort(-logits[prompt, :, :length], axis=-1)[..., :active]
-        want = [[(chosen == expert).any(axis=-1).mean() for expert in range(4)] for chosen in taken]
-        np.testing.assert_allclose(load[prompt], want, rtol=1e-12)
-    one = sinkjax.edit("router", "set", 99.0, dims=[3], queries=0, layers=0)
-    forced = np.asarray(run("experts", one, probe).record["router"])
-    assert (forced[:, 0, 0].argmax(axis=-1) == 3).all()
 
 
 def test_a_neuron_of_an_expert_has_a_number() -> None:
