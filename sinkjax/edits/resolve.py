@@ -23,7 +23,7 @@ from sinkjax.model.positions import in_prefix, visible_keys
 
 
 def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:
-    """Resolve all terms. Errors: as for `sinkjax.edits.edit.resolve`, except for attention cells and rows."""
+    """Resolve all terms. Errors: those of `Edit.resolve`, except for cells of attention and rows without a key."""
     resolved: Any = [term.resolve(config) if isinstance(term, WeightTerm) else _term(term, config, lengths, T) for term in terms]
     for injected in (term for term in resolved if term.op == "inject"):
         sources = (injected.site, Site.ATTN_IN) if injected.site in (Site.Q_IN, Site.K_IN, Site.V_IN) else (injected.site,)
@@ -35,7 +35,7 @@ def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.
 
 
 def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
-    """Resolve a term at a site. Errors: as for `resolve_all`."""
+    """Resolve a term at a site."""
     spec = SITES[term.site]
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Site(StrEnum):
-    """The sites, in order of execution but for POSITION."""
+    """The sites, in order of execution except for POSITION."""
 
     EMBED = "embed"
     POSITION_VECTOR = "position_vector"
@@ -55,9 +55,9 @@ PAIRS = (Site.LOGITS, Site.WEIGHTS)  # one number per query and key
 
 @dataclass(frozen=True)
 class Spec:
-    """One row of the table.
+    """One row of the table: the axes of the site's array, the allowed operations, and what the array contains.
 
-    axes: the axes of the array found there ("query" and "key" are positions). ops: the allowed operations. what: a description.
+    Among the axes, "query" and "key" are positions.
     """
 
     axes: tuple[str, ...]

@@ -27,7 +27,7 @@ class Special(Protocol):
 def as_array(what: str, value: Any) -> Any:
     """Convert `value` to an array: JAX arrays, traced or not, are unchanged; anything else goes through NumPy.
 
-    A PyTorch tensor may need a gradient, be sparse, on a GPU or in bfloat16, which becomes float32. Errors: as for `dense`; a
+    A PyTorch tensor may need a gradient, be sparse, on a GPU or in bfloat16, which becomes float32. Errors: those of `dense`; a
     masked array; rows of different lengths; another library's array that NumPy cannot read.
     """
     if isinstance(value, jax.Array):

@@ -50,7 +50,7 @@ class HeadGate:
 class ElementGate:
     """Each head's output times sigmoid(x W), one number per head, query and dim, before W_O (Qiu et al. 2025, element-wise).
 
-    x as for `HeadGate`. Parameters: layers/element_gate [L, d, H, D].
+    x is the input of the queries. Parameters: layers/element_gate [L, d, H, D].
     """
 
 
@@ -66,7 +66,7 @@ class ValueGate:
 class SharedGate:
     """Every head's output times the same sigmoid(x W), one number per query and dim (Qiu et al. 2025, head-shared).
 
-    x as for `HeadGate`. Parameters: layers/shared_gate [L, d, D].
+    x is the input of the queries. Parameters: layers/shared_gate [L, d, D].
     """
 
 

@@ -46,13 +46,12 @@ class Normaliser(ABC):
     def undivided(self, scores: jax.Array, visible: jax.Array, params: Learned) -> tuple[jax.Array, jax.Array | None]:
         """Return numerators [..., H, Q, S] and divisors [..., H, Q, 1] of the weights; divisors of None mean no division.
 
-        Arguments as for `weights`. A product with the numerators can be divided afterwards, which is less work.
+        `weights` describes the arguments. A product with the numerators can be divided afterwards, which is less work.
         """
         return self.weights(scores, visible, params), None
 
     def bias(self, scores: jax.Array, visible: jax.Array, params: Learned) -> jax.Array | None:
-        """Return the share of each row that goes to no key, [..., H, Q], or None if none ever does. Arguments as for
-        `weights`."""
+        """Return the share of each row that goes to no key, [..., H, Q], or None if none ever does."""
         return None
 
 

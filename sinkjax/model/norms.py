@@ -177,5 +177,5 @@ def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm, at: ja
 
 
 def normed_late(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm | None, at: jax.Array | None = None) -> jax.Array:
-    """Norm queries or keys [..., heads, D] after their rotation, if the model does. at: as for `normed_heads`, rotated."""
+    """Norm queries or keys [..., heads, D] after their rotation, if the model does. at: see `Norm`, rotated."""
     return norm.norm(x, w, name, at) if isinstance(norm, AfterRotation) else x

@@ -77,7 +77,7 @@ def _nv(top: jax.Array, whole: jax.Array) -> jax.Array:
 
 BLOCK_FORMATS = {"nvfp4": BlockFormat(16, _nv), "mxfp4": BlockFormat(32, _mx)}
 SCALES = ("tensor", "channel", "token")
-MATRICES = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}  # leaf -> axes of its input, but for summed heads
+MATRICES = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}  # leaf -> axes of its input, except for summed heads
 LARGEST_FACTOR = 64  # a product with a Hadamard matrix of a power of two is done by factors of at most this size
 
 

@@ -74,7 +74,7 @@ class Tape:
         return bool(self.at(site)) or site in measured
 
     def __call__(self, site: Site, x: jax.Array, used: jax.Array | bool = True) -> jax.Array:
-        """Visit a site of vectors: x [B, T, (H,) D]. used: as for `apply.vectors`."""
+        """Visit a site of vectors: x [B, T, (H,) D]. used: see `apply.vectors`."""
         for number, term in self.at(site):
             x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths, used)
         self.record |= measure(self.probe, site, x, View(self.lengths))

@@ -126,7 +126,7 @@ def forward(
 def columns(q: jax.Array, k: jax.Array, lse: jax.Array, arrays: Arrays, tiling: Tiling, *, later: bool) -> jax.Array:
     """Sums over the queries of each prompt, from the key on or (`later`) after it, of the weight on each key: [B, H, 1, T].
 
-    lse: from `forward`, but larger than all scores beyond the prompt. All other arguments as for `forward`.
+    lse: from `forward`, but larger than all scores beyond the prompt. `forward` describes all other arguments.
     """
     B, H, T, D = q.shape
     share = H // k.shape[1]

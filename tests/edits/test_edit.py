@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sinkjax import Site, add_logit, compose, edit, mask_key, per_prompt, set_residual
+from sinkjax import add_logit, compose, mask_key, per_prompt, set_residual
 from sinkjax.edits import named
-
-
-def test_a_site_may_be_named_in_either_case() -> None:
-    assert edit("RESID", "add", 1.0) == edit(Site.RESID, "add", 1.0) == edit("resid", "add", 1.0)
 
 
 def test_labels_say_what_is_done() -> None:

@@ -51,12 +51,6 @@ def test_no_earlier_logit_has_a_derivative_in_a_strength(run) -> None:
         assert np.asarray(slopes[0, 4:, :, i]).any(axis=-1).all(), site
 
 
-def test_a_batch_of_strengths_equals_one_run_each(metric) -> None:
-    strengths = np.stack([SHOWING, NEUTRAL, SHOWING / 2])
-    one = jax.jit(lambda strengths: metric(at_all(4, strengths)))
-    np.testing.assert_allclose(jax.jit(jax.vmap(one))(strengths), [one(row) for row in strengths], rtol=1e-13)
-
-
 MASKS = {
     "a key": mask_key(0),
     "all keys but one": attend_self(slice(None)),

@@ -17,7 +17,6 @@ from sinkjax import (
     Site,
     Statistic,
     add_logit,
-    attend_self,
     compose,
     drop_mlp,
     edit,
@@ -40,12 +39,6 @@ def test_a_position_is_within_its_prompt(tiny_config) -> None:
     drop_mlp(6).resolve(tiny_config, LENGTHS, T)
     with pytest.raises(SinkjaxError, match="query position 7 is beyond prompt 1"):
         drop_mlp(7).resolve(tiny_config, LENGTHS, T)
-
-
-def test_legitimate_without_effect(tiny_config) -> None:
-    """Declared controls: they address cells, and change none."""
-    for harmless in (attend_self(0), mask_key(6), mask_key(0, layers=0), swap_embeddings(2, 2)):
-        harmless.resolve(tiny_config, LENGTHS, T)
 
 
 def test_masks_of_different_prompts_do_not_add_up(tiny_config) -> None:
