@@ -52,7 +52,7 @@ class Past:
 def put_in_front(
     params: Params, past: Past | None, config: Config, T: int, source: Mapping[str, Any] | None = None
 ) -> tuple[Params, int]:
-    """Return the parameters with a past for prompts of up to T tokens, and its number of positions; without a past, unchanged and 0.
+    """Return the parameters with a past for prompts of up to T tokens, and its length; without a past, unchanged and 0.
 
     source: the model's, for its name. Errors: not a past; one of another shape or of another model, or with NaN or infinity;
     together with the prompts beyond the context; a model that would read it differently in front of a prompt (`obstacles`).

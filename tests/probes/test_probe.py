@@ -204,14 +204,6 @@ def test_a_capture_holds_the_chosen_layers_positions_and_dims(run, raw, site: Si
     assert len(out.dims["seen"]) == out["seen"].ndim
 
 
-def test_captured_keys_beyond_a_prompt_are_marked(run) -> None:
-    """Of prompt 1, with 7 tokens, key 8 does not exist, although it comes second among the captured ones."""
-    out = run(Probe(capture=(Capture(Site.WEIGHTS, dims=(2, 8)),))).record["weights"]
-    assert not np.isnan(out[1, :, :, :7, 0]).any()
-    assert np.isnan(out[1, ..., 1]).all()
-    assert not np.isnan(out[0]).any()
-
-
 def test_extra_statistics_over_queries_are_joined_and_others_added_up(run, raw) -> None:
     largest = Statistic("largest", Site.WEIGHTS, lambda w, view: w.max(axis=-1), ("prompt", "layer", "head", "query"))
     total = Statistic(

@@ -49,17 +49,8 @@ def test_a_dataset_has_the_axes_of_the_record(tiny_params, tiny_config) -> None:
     for name, array in record.items():
         assert dataset[name].dims == record.dims[name]
         np.testing.assert_array_equal(dataset[name], array)
-    sizes = {
-        "prompt": 2,
-        "layer": 3,
-        "depth": 4,
-        "head": 6,
-        "kv_head": 2,
-        "key": 6,
-        "query": 6,
-        "position": 6,
-        "attention_layer": 2,
-    }
+    sizes = {"prompt": 2, "layer": 3, "depth": 4, "head": 6, "kv_head": 2, "attention_layer": 2}
+    sizes |= dict.fromkeys(("key", "query", "position"), 6)
     assert sizes.items() <= dict(dataset.sizes).items()
     assert list(dataset.coords["prompt"].values) == ["a", "b"]
     assert list(dataset.coords["depth"].values) == [0, 1, 2, 3]
