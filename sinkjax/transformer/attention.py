@@ -40,7 +40,7 @@ MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each group is compil
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
-class Heads(NamedTuple):
+class HeadInputs(NamedTuple):
     """The heads of a layer, as `attend` takes them.
 
     q: rotated queries [B, T, H, D]. k, v: [B, S, K, D]. by_head: the values of each query head [B, S, H, D], if an edit may have
@@ -76,7 +76,7 @@ class LayerInputs(NamedTuple):
     divide_last: bool
 
 
-def attend(heads: Heads, tape: Tape, divide_last: bool = False) -> tuple[jax.Array, jax.Array]:
+def attend(heads: HeadInputs, tape: Tape, divide_last: bool = False) -> tuple[jax.Array, jax.Array]:
     """Compute attention of rotated queries to `visible_keys`, with the config's scale, positions and normaliser.
 
     tape: the layer's tape, with the static part of the pass and the position of the first query. divide_last: whether mixtures

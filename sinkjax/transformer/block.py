@@ -22,7 +22,7 @@ from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project, whole_matrix
 from sinkjax.model.params import Params
 from sinkjax.model.xielu import XIELU
-from sinkjax.transformer.attention import Heads, attend_evicting
+from sinkjax.transformer.attention import HeadInputs, attend_evicting
 from sinkjax.transformer.implementations import implementation
 from sinkjax.transformer.tape import Input, Tape
 
@@ -74,7 +74,7 @@ def attention(inputs: Input, w: Params, window: jax.Array | None, rotate: Callab
             v, by_head = by_head, None
         k, v = tape.with_cached(k, v)
         # LOGITS, WEIGHTS
-        heads, empty_rows = implementation(tape.spec.attention_impl).attend(Heads(q, k, v, by_head, window, w), tape)
+        heads, empty_rows = implementation(tape.spec.attention_impl).attend(HeadInputs(q, k, v, by_head, window, w), tape)
     else:
         k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
         heads, empty_rows = attend_evicting(q, k, v, window, w, tape, rotate)

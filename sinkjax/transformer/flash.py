@@ -27,14 +27,14 @@ from sinkjax.model.extra_key import ExtraKeys, extra_keys
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer.attention import Heads, needs_pairs, score_scale
+from sinkjax.transformer.attention import HeadInputs, needs_pairs, score_scale
 from sinkjax.transformer.tape import Tape
 from sinkjax.transformer.tiles import LOWEST, Arrays, Tiling, columns, forward, padded
 
 NORMALISERS = (Softmax, SinkLogit, OffByOne)  # exp(score) over its sum, with or without a sink logit
 
 
-def attend(heads: Heads, tape: Tape) -> tuple[jax.Array, jax.Array]:
+def attend(heads: HeadInputs, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """Compute `attention.attend` for every request that `cannot` does not list."""
     q_BTHD, k_BTKD, v_BTKD, by_head_BTHD, window, w = heads
     B, T, H, _ = q_BTHD.shape
@@ -144,7 +144,7 @@ def _arrays(total: int, scale: jax.Array | float, window: jax.Array | None, tape
 
 
 def _extra_scores(
-    q_BHTD: jax.Array, extra: ExtraKeys | None, scale: jax.Array | float, heads: Heads, tape: Tape
+    q_BHTD: jax.Array, extra: ExtraKeys | None, scale: jax.Array | float, heads: HeadInputs, tape: Tape
 ) -> jax.Array | None:
     """Return scores [B, H, T, E] that enter each row's sum without a column: of keys in front, or a sink logit."""
     (B, H, T, _), config = q_BHTD.shape, tape.spec.config

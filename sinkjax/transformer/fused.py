@@ -23,7 +23,7 @@ from sinkjax.transformer import attention
 from sinkjax.transformer.tape import Tape
 
 
-def attend(heads: attention.Heads, tape: Tape) -> tuple[jax.Array, jax.Array]:
+def attend(heads: attention.HeadInputs, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """Compute `attention.attend` for every request that `cannot` does not list."""
     blocks = heads.by_head is not None or tape.at(Site.LOGITS)
     out = None if blocks else by_cudnn(heads.q, heads.k, heads.v, tape.spec.config.scale)
