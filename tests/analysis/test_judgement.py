@@ -224,6 +224,12 @@ def test_samples_that_do_not_differ_leave_room_for_one_at_the_end_of_the_range()
     assert (multiple.word, multiple.S.mean) == ("replicates", pytest.approx(0.9))
 
 
+@pytest.mark.parametrize(("of", "needed"), [(20, 20), (39, 38), (99, 95), (1, 1), (18, 18)])
+def test_one_more_control_lies_above_the_others_in_5_percent_of_cases_at_most(of, needed):
+    assert ContrastRank(needed, 0, of).above
+    assert not ContrastRank(needed - 1, 1, of).above
+
+
 def test_an_effect_must_lie_above_its_controls():
     contrast, whole = shares(40, 0.5)
     rng = np.random.default_rng(1)

@@ -72,6 +72,12 @@ def test_scores_of_a_map_worked_out_by_hand():
     assert by_length == [1.0, 1.0, 0.0, 0.0]
 
 
+def test_gu_is_strict_and_queipo_is_not():
+    record = one_map([[1, 0], [0, 1]])
+    assert metrics.sink_rate(record, 0, 0.5).tolist() == [0.0]
+    assert metrics.sink_rate(record, 0, 0.5, rule="queipo").tolist() == [1.0]
+
+
 @pytest.mark.parametrize("rule", metrics.RULES)
 def test_sink_rate_equals_the_definition_in_loops(ragged, rule):
     maps, lengths, record = ragged

@@ -116,21 +116,17 @@ def reaching(beyond: int) -> Statistic:
     return Statistic("reaching", Site.WEIGHTS, sums, ("prompt", "layer", "reach", "key"), mean)
 
 
-def first_before(beyond: int, layers: Place | None = None) -> Measure:
-    """Attention to key 0 from the queries just before a position, mean over some layers and their heads, in per cent."""
-    return _to_first(f"attention to key 0 just before position {beyond} (%)", beyond, layers, BEFORE)
+def first_before(beyond: int, layers: Place | None = None, reach: int = BEFORE) -> Measure:
+    """Attention to key 0 from the queries just before a position (or, BEYOND, at and after it), mean over layers and heads."""
 
-
-def first_beyond(beyond: int, layers: Place | None = None) -> Measure:
-    """Attention to key 0 from the queries at and after a position, mean over some layers and their heads, in per cent."""
-    return _to_first(f"attention to key 0 from position {beyond} on (%)", beyond, layers, BEYOND)
-
-
-def _to_first(name: str, beyond: int, layers: Place | None, reach: int) -> Measure:
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["reaching"].values[..., layer_index(layers), reach, 0].mean(axis=-1))
 
-    return percentage(f"{name}{in_layers(layers)}", of, asked(beyond), note=NOTE)
+    queries = f"just before position {beyond}" if reach == BEFORE else f"from position {beyond} on"
+    return percentage(f"attention to key 0 {queries} (%){in_layers(layers)}", of, asked(beyond), note=NOTE)
+
+
+first_beyond = partial(first_before, reach=BEYOND)
 
 
 def strongest_beyond(beyond: int, layers: Place | None = None) -> Measure:

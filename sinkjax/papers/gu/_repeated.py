@@ -32,15 +32,10 @@ BLOCK = 2  # prompts whose attention maps of all layers are in memory at a time
 HEADS = ("prompt", "layer", "head")
 AXES: dict[str, tuple[str, ...]] = {
     "hidden": HEADS[:2],
-    "without_positions": HEADS,
-    "error": HEADS,
-    "falls": HEADS,
+    **dict.fromkeys(("without_positions", "error", "falls", "first_excess", "forward_first_excess"), HEADS),
     "closed": (*HEADS, "tokens"),
-    "first_excess": HEADS,
-    "forward_first_excess": HEADS,
     "bound": (*HEADS, "xi_from", "tokens"),
-    "excess": (*HEADS, "xi_from"),
-    "forward_excess": (*HEADS, "xi_from"),
+    **dict.fromkeys(("excess", "forward_excess"), (*HEADS, "xi_from")),
 }
 NAMES = {
     "hidden": "difference of hidden states between positions, over their largest entry",

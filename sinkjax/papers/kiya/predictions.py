@@ -55,8 +55,7 @@ class Settings(Sinks):
     """positions between a token's key and the query that reads it"""
 
     def check(self) -> None:
-        positions(self, "positions")
-        positions(self, "place")
+        positions(self, "positions", "place")
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,9 @@ def study(lab: Lab, s: Settings) -> None:
         return compose(edit("weights", "set", row, queries=position, label="row permuted"), hide_behind(0, position))
 
     seen, whole = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
-    at = {ALL.at(position=p): p for p in s.positions}
     masked = lab.sweep("masked", {ALL.at(position=1): mask_key(0)}, [whole, seen], title="key 0 masked")
-    alone = lab.sweep("isolated", {case: isolated(p) for case, p in at.items()}, [whole, seen], title="isolated")
-    swapped = lab.sweep("swapped", {case: swap_embeddings(0, p) for case, p in at.items()}, [whole], title="swapped")
+    alone = lab.sweep("isolated", {ALL.at(position=p): isolated(p) for p in s.positions}, [whole, seen], title="isolated")
+    swapped = lab.sweep("swapped", {ALL.at(position=p): swap_embeddings(0, p) for p in s.positions}, [whole], title="swapped")
     pairs = zip(predicted["tokens"], rows, strict=True)
     put = {ALL.at(token=token): edit("embed", "set", row, queries=s.place) for token, row in pairs}
     tokens = {case: compose(made, isolated(s.place)) for case, made in put.items()}

@@ -6,6 +6,7 @@ other neurons of the same layers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,8 +36,6 @@ VARIABLES = (
 )  # fmt: skip
 COLUMNS = {
     "size": "size (medians of its layer)",
-    "first": "cosine of gate vector, position 0",
-    "others": "cosine of gate vector, other positions",
     "concentration": "squared norm of W_down row in one dim (%)",
     "fed": "the dim that it feeds most",
 }
@@ -120,12 +119,11 @@ def own_and_random(data: xarray.Dataset, name: str) -> tuple[NDArray[Any], NDArr
 def gate_cosine(read: Numbers, work: Calculation, on: Literal["difference", "first", "others"] = "difference") -> Parts:
     """Cosine of gate vectors with the normalised state of the first token minus that with the others', or one of the two."""
     data = read.data(work.name)
+    if on != "difference":
+        return Parts(*own_and_random(data, f"own_{on}"), None, (-1.0, 1.0), "", f"cosine of gate vectors with the state of {on}")
     (first, random_first), (rest, random_rest) = own_and_random(data, "own_first"), own_and_random(data, "own_others")
-    found = {"difference": (first - rest, random_first - random_rest), "first": (first, random_first)}
-    value, random = found.get(on, (rest, random_rest))
-    label = "with the first token's state minus that with others'" if on == "difference" else f"with the state of {on}"
-    whole = first if on == "difference" else None
-    return Parts(value, random, whole, (-1.0, 1.0), "", f"cosine of gate vectors {label}")
+    label = "cosine of gate vectors with the first token's state minus that with others'"
+    return Parts(first - rest, random_first - random_rest, first, (-1.0, 1.0), "", label)
 
 
 def feeds_massive_dim(read: Stored, work: Calculation) -> list[Row]:
@@ -139,18 +137,12 @@ def feeds_massive_dim(read: Stored, work: Calculation) -> list[Row]:
 def of_each(read: Stored, work: Calculation, *columns: str) -> list[Row]:
     """Numbers of each of the largest neurons, some of `COLUMNS`."""
     data = read.data(work.name)
-    arrays = {
-        "size": (data["gate_norm"] * data["up_norm"]).values,
-        "first": data["cosine_first"].values,
-        "others": data["cosine_others"].values,
-        "concentration": 100 * data["concentration"].values,
-        "fed": data["fed"].values,
-    }
-    return [
-        Row(f"layer {layer}, neuron {number}", "one neuron", COLUMNS[name], constant(float(arrays[name][layer, number])))
-        for layer, number in data.attrs["neurons"]
-        for name in columns
-    ]
+    arrays = {"size": data["gate_norm"] * data["up_norm"], "concentration": 100 * data["concentration"], "fed": data["fed"]}
+    rows = []
+    for (layer, number), name in itertools.product(data.attrs["neurons"], columns):
+        value = constant(float(arrays[name].values[layer, number]))
+        rows.append(Row(f"layer {layer}, neuron {number}", "one neuron", COLUMNS[name], value))
+    return rows
 
 
 def neuron_norms(read: Stored, work: Calculation) -> Drawing:

@@ -24,19 +24,11 @@ from sinkjax.train.task import ModelTask
 
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
-DIMS = {  # axes of measurements with more than one number at each evaluation
-    "sink": ("key",),
-    "sink_share": ("key",),
-    "received": ("layer", "head"),
-    "share": ("layer", "head"),
-    "received_bias": ("layer", "head"),
-    "norm_ratio": ("depth",),
-    "value_ratio": ("layer",),
-    "largest": ("depth",),
-    "effective_rank": ("layer",),
-    "disparity": ("layer",),
-    "kurtosis": ("layer",),
-    "written": ("layer", "head"),
+DIMS: dict[str, tuple[str, ...]] = {  # axes of measurements with more than one number at each evaluation
+    **dict.fromkeys(("sink", "sink_share"), ("key",)),
+    **dict.fromkeys(("received", "share", "received_bias", "written"), ("layer", "head")),
+    **dict.fromkeys(("norm_ratio", "largest"), ("depth",)),
+    **dict.fromkeys(("value_ratio", "effective_rank", "disparity", "kurtosis"), ("layer",)),
 }
 OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # settings of a study that replace fields of its size
 

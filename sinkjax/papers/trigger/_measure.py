@@ -46,17 +46,12 @@ SMALL = 1e-8  # added to a row's sum, so that a row without weight has no shares
 MASSES = ("rows", "target", "layer", "head")
 MAP = ("layer", "head", "query", "key")
 DIMS: dict[str, tuple[str, ...]] = {
-    "weight": MASSES,
-    "share": MASSES,
-    "uneven": ("layer", "head"),
-    "written": ("layer", "head"),
+    **dict.fromkeys(("weight", "share"), MASSES),
+    **dict.fromkeys(("uneven", "written"), ("layer", "head")),
+    **dict.fromkeys(("largest_error", "null_loss"), ()),
+    **dict.fromkeys(("map_mean", "map_std", "map_example"), MAP),
     "gate": ("rows", "layer", "head"),
     "loss": ("error_rows",),
-    "largest_error": (),
-    "null_loss": (),
-    "map_mean": MAP,
-    "map_std": MAP,
-    "map_example": MAP,
     "edited_loss": ("edit", "error_rows"),
 }
 
@@ -112,8 +107,8 @@ def held_out(trigger: Trigger, count: int, seed: int, position: int | None = Non
     """Sequences that no training sees: inputs [count, L, n], targets of the same shape, positions of the trigger [count]."""
     stream = zlib.crc32(f"held out, trigger at {position}".encode())
     key = jax.random.fold_in(random_key(seed), stream)
-    found: tuple[jax.Array, jax.Array, jax.Array] = sample(key, trigger, count, position)
-    return found
+    x, y, j = sample(key, trigger, count, position)
+    return x, y, j
 
 
 def in_blocks(data: Sequence[jax.Array], of: Callable[..., dict[str, jax.Array]]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
