@@ -83,11 +83,9 @@ def keys_across_prompts(rank: int, positions: tuple[int, ...], model: Model, bat
     run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
     parts = [np.asarray(run(tokens=tokens, lengths=few).record["keys"]) for tokens, few in batch.blocks(BLOCK)]
     vectors = np.concatenate(parts).transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
-    places = ("layer", "kv_head", "position")
-    arrays = {
-        "singular": ((*places, "component"), geometry.singular_values(vectors)),
-        "shared": ((*places, "prompt"), geometry.shared_energy(vectors, rank)),
-    }
+    values, energy = geometry.singular_values(vectors), geometry.shared_energy(vectors, rank)
+    axes = ("layer", "kv_head", "position")
+    arrays = {"singular": ((*axes, "component"), values), "shared": ((*axes, "prompt"), energy)}
     return xarray.Dataset(arrays, {"position": list(positions)})
 
 

@@ -159,9 +159,8 @@ def by_head(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
             numbers[label, "error of key 0's share over an equal one, median (%)"] = 100 * float(np.median(error[sinks]))
         for worst in np.argsort(-error, axis=None)[: min(WORST, sinks.sum())]:
             layer, head = np.unravel_index(worst, error.shape)
-            numbers[f"{label}, layer {layer}, head {head}", "key 0's share over an equal one (%)"] = 100 * float(
-                share[layer, head]
-            )
+            name = f"{label}, layer {layer}, head {head}"
+            numbers[name, "key 0's share over an equal one (%)"] = 100 * float(share[layer, head])
         rows += [Row(condition, sweep.title, name, constant(x)) for (condition, name), x in numbers.items()]
     return rows
 

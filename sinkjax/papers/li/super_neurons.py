@@ -34,11 +34,8 @@ VARIABLES = (
     "concentration", "cosine_first", "cosine_others", "fed", "gate_norm", "massive_dim", "own_first", "own_others", "own_share",
     "up_norm",
 )  # fmt: skip
-COLUMNS = {
-    "size": "size (medians of its layer)",
-    "concentration": "squared norm of W_down row in one dim (%)",
-    "fed": "the dim that it feeds most",
-}
+COLUMNS = {"size": "size (medians of its layer)", "concentration": "squared norm of W_down row in one dim (%)"}
+COLUMNS |= {"fed": "the dim that it feeds most"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +147,8 @@ def neuron_norms(read: Stored, work: Calculation) -> Drawing:
     data = read.data(work.name)
     gate, up, chosen = data["gate_norm"].values, data["up_norm"].values, data.attrs["neurons"]
     places, named = tuple(np.array(chosen).T), [f"{layer}: {number}" for layer, number in chosen]
-    clouds = [
-        Cloud("all neurons", gate.ravel(), up.ravel(), faint=True),
-        Cloud("the largest (layer: neuron)", gate[places], up[places], named),
-    ]
+    most = Cloud("the largest (layer: neuron)", gate[places], up[places], named)
+    clouds = [Cloud("all neurons", gate.ravel(), up.ravel(), faint=True), most]
     figure = scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
     caption = f"L2 norms of gate and up vectors over their layer's median; the {len(chosen)} with the largest product are named."
     return read.drawing("neuron-norms", figure, caption, work.name, bands=False)

@@ -83,8 +83,5 @@ def _block(
     mass = record["attention"][:, 0, 0, :, 0]
     row = jnp.arange(x.shape[1])
     others = (row > 0) & (row != j[:, None])
-    return {
-        "loss": jnp.square(output - y).mean(),
-        "bos": jnp.where(others, mass, 0).sum() / others.sum(),
-        "first": mass[:, 1].max(),
-    }
+    bos = jnp.where(others, mass, 0).sum() / others.sum()
+    return {"loss": jnp.square(output - y).mean(), "bos": bos, "first": mass[:, 1].max()}

@@ -89,11 +89,9 @@ def by_model(
         least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
     """
     columns = {}
-    there = [
-        (read[one.name], line, group) for group, lines in groups.items() for one, line in lines.items() if read.has(one.name)
-    ]
+    models = [(one.name, line, group) for group, lines in groups.items() for one, line in lines.items() if read.has(one.name)]
     for measure in measures:
-        marks = [Mark(line, read.interval(read_measure(measure, data)), group) for data, line, group in there]
+        marks = [Mark(line, read.interval(read_measure(measure, read[name])), group) for name, line, group in models]
         columns[measure.name.replace(" in ", "\nin ", 1)] = marks
     end = f"Means over {read.settings.seeds} runs; bars: 95% intervals."
     units = {measure.unit for measure in measures}

@@ -74,9 +74,7 @@ def measure(config: Trials, edited: bool, trained: Trained) -> xarray.Dataset:
             found |= on_edits(params, architecture, maps, trigger, chosen)
         lost = np.nan if ended.outcome == DIVERGED else 1.0
         parts.append({name: lost * np.asarray(array, np.float64) for name, array in found.items()})
-    variables: dict[str, tuple[tuple[str, ...], NDArray[Any]]] = {
-        name: (("run", *DIMS[name]), np.stack([part[name] for part in parts])) for name in parts[0]
-    }
+    variables: dict[str, Any] = {name: (("run", *DIMS[name]), np.stack([part[name] for part in parts])) for name in parts[0]}
     variables |= learned(trained)
     labels = {"rows": list(ROWS), "target": list(TARGETS), "error_rows": [*ROWS, EVERY]}
     labels |= {"edit": [edit.label for edit in chosen]} if chosen else {}
@@ -98,8 +96,7 @@ def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]
         return np.array([run + [np.nan] * (longest - len(run)) for run in means])
 
     keys = {"curve_step": "step", "curve_loss": "loss", "curve_bos": "bos", "curve_share": "bos_share"}
-    found: dict[str, tuple[tuple[str, ...], NDArray[Any]]]
-    found = {name: (("run", "evaluation"), curve(key)) for name, key in keys.items()}
+    found: dict[str, Any] = {name: (("run", "evaluation"), curve(key)) for name, key in keys.items()}
     return found | {what: (("run",), np.array([getattr(end, what) for end in trained.runs])) for what in ("steps", "outcome")}
 
 

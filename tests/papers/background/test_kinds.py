@@ -7,9 +7,6 @@ import pytest
 
 import sinkjax
 from sinkjax.papers.background import kinds as own
-from sinkjax.study import rebuild, run
-from sinkjax.study.folder import open_store
-from tests.study.tiny import study, write_both
 
 L, H, K, T, LENGTHS = 3, 6, 2, 12, np.array([12, 9])
 
@@ -54,17 +51,3 @@ def test_a_value_is_taken_from_the_heads_and_prompts_of_a_kind(taken, way):
         np.testing.assert_allclose(after[0, 0, 2], want[way], atol=1e-6)
     both = np.asarray(taken(way, "broadcast")[1]["at_head_value"])[:, 2, 0, 5]
     assert (both != np.asarray(plain["at_head_value"])[:, 2, 0, 5]).all(axis=-1).tolist() == [True, True]
-
-
-@pytest.mark.apart
-def test_a_run_counts_the_kinds_and_leaves_what_a_model_lacks_untested(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", rebuild.section_of)
-    files = write_both(tmp_path / "tiny")
-    chosen = study("background/kinds", files, length=24, controls=2, control_prompts=2, bos="model")
-    section = run.carry_out(chosen, tmp_path / "out")
-    store = open_store(tmp_path / "out" / "shares.zarr")
-    assert store.attrs["study"]["bos"] == "model"
-    shares = store["share"]
-    assert shares["kind"].values.tolist() == list(own.KINDS)
-    assert shares.sizes["prompt"] == chosen.config.prompts
-    assert {one.name: one.word for one in section.verdicts}["no-op"] == ("not applicable" if not shares[0].any() else "undecided")

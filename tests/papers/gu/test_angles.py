@@ -47,17 +47,3 @@ def test_the_two_parts_of_a_gap_are_those_of_their_definition(tiny_config: Confi
             np.testing.assert_allclose(record["norm_part"][prompt, layer, head, p], norm, rtol=1e-4, atol=1e-5)
     assert np.isnan(np.asarray(record["angle_part"])[0, ..., 9]).all()
     assert np.isnan(np.asarray(record["norm_part"])[1, ..., 6:]).all()
-
-
-def test_energy_is_shared_by_prompts_that_point_the_same_way(rng):
-    direction = rng.standard_normal(16)
-    same = rng.uniform(1, 2, (8, 1)) * direction
-    np.testing.assert_allclose(geometry.shared_energy(same, 1), 1)
-    assert geometry.effective_rank(geometry.singular_values(same)) == pytest.approx(1)
-    np.testing.assert_allclose(geometry.shared_energy(np.eye(16), 1), 0, atol=1e-12)
-    assert geometry.effective_rank(geometry.singular_values(np.eye(16))) == pytest.approx(16)
-    plane = rng.standard_normal((8, 2)) @ rng.standard_normal((2, 16))
-    assert (geometry.shared_energy(plane, 1) < 1).all()
-    np.testing.assert_allclose(geometry.shared_energy(plane, 2), 1)
-    halves = np.array([[3.0, 0], [0, 2], [1, 0], [0, 5]])  # a prompt is judged by the other half
-    np.testing.assert_allclose(geometry.shared_energy(halves, 1), 0, atol=1e-12)

@@ -37,18 +37,6 @@ def test_the_logits_towards_the_key_are_masked_in_each_set_of_layers(study):
         study.assert_same(found[label].edit, sinkjax.mask_key(0, layers=layers))
 
 
-def test_heads_are_masked_in_the_layers_that_they_are_in(study):
-    found = study.of("heads")
-    assert [*found][1:] == [
-        "the 6 heads with the largest attention", "the 12 heads with the largest attention",
-        "the 6 heads of layer 0", "the 12 heads of layers 0 to 1",
-    ]  # fmt: skip
-    for label, layers in zip([*found][1:], ([2], [0, 2], [0], [0, 1]), strict=True):
-        (term,) = found[label].edit.terms
-        assert set(np.argwhere(np.isneginf(term.value[:, 0]))[:, 0]) == set(layers)
-        assert np.isneginf(term.value).sum() == 6 * len(layers)
-
-
 def test_controls_mask_another_key_or_other_heads(study):
     for point in study.random("masks"):
         (term,) = point.edit.terms

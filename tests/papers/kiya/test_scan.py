@@ -10,8 +10,7 @@ import xarray
 
 import sinkjax
 from sinkjax.papers.kiya._alone import compared
-from sinkjax.papers.kiya.predictions import Settings, isolated, predict, predictions
-from sinkjax.study.baseline import Unedited
+from sinkjax.papers.kiya.predictions import isolated
 from sinkjax.study.work import Batch
 
 ODD, PLANTED = 3, 40
@@ -45,23 +44,6 @@ def batch(mini_softmax) -> Batch:
     rng, bos = np.random.default_rng(0), mini_softmax.tokenizer.bos
     tokens = np.concatenate([np.full((3, 1), bos), rng.integers(2, 500, (3, 23))], axis=1).astype(np.int32)
     return Batch(tokens, np.full(3, 24, np.int32), {})
-
-
-def test_in_a_model_trained_behind_bos_only_bos_is_predicted_to_sink(mini_softmax, batch):
-    settings = Settings(model="mini-softmax", length=24, positions=(1, 8), tokens=6)
-    found = predict(settings, Unedited(mini_softmax, batch))
-    assert [ratio > 0.5 for ratio in found["ratios"]] == [token == mini_softmax.tokenizer.bos for token in found["tokens"]]
-    assert mini_softmax.tokenizer.bos in found["tokens"]
-    assert found["documents"]["tokens"] == batch.tokens[:, [1, 8]].tolist()
-    scan = sinkjax.scan(mini_softmax, np.arange(100), text=batch.tokens, lengths=batch.lengths, eps=settings.eps)
-    again = predict(settings, Unedited(mini_softmax, batch), scan)
-    assert again["tokens"] == found["tokens"]
-    np.testing.assert_allclose(again["documents"]["ratios"], found["documents"]["ratios"], rtol=1e-4)
-    listed = predictions(found, settings)
-    assert [one.intervention for one in listed] == ["masked"] * 3 + [
-        name for name in ("isolated", "swapped", "permuted", "placed", "context") for _ in range(6)
-    ]
-    assert len({one.label for one in listed}) == len(listed)
 
 
 def test_a_planted_copy_of_bos_is_the_second_token_that_makes_a_sink_and_becomes_one_where_it_is_isolated(mini_softmax, batch):

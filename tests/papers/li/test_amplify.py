@@ -42,15 +42,6 @@ def outputs(model, batch, *edits: sinkjax.Edit) -> np.ndarray:
     return np.asarray(run.record["head_out"])
 
 
-def test_means_are_over_real_positions(model, batch, lab):
-    seen, (means, distances) = outputs(model, batch), lab.donors["outputs"]
-    np.testing.assert_allclose(means[PROMPTS][:, K], seen[:, :, K].mean(0), atol=1e-5)
-    np.testing.assert_allclose(means[PROMPTS][:, 10], seen[:8, :, 10].mean(0), atol=1e-5)  # without the short prompt
-    real = np.arange(T) < batch.lengths[:, None]
-    np.testing.assert_allclose(means[EVERYWHERE][:, K], seen.swapaxes(1, 2)[real].mean(0), atol=1e-5)
-    assert distances.shape == (*seen.shape[1::-1], *seen.shape[2:4])
-
-
 @pytest.mark.parametrize("mean", MEANS)
 def test_outputs_are_pushed_away_from_each_mean(model, batch, lab, mean):
     plain, s, factors = outputs(model, batch)[:, 0, K], 5.0, {point.label: point.edit for point in lab.sweeps["factors"].points()}

@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.papers.li._scores import later_sink_score, sink_score
-from sinkjax.study.edits import hide_behind
 from sinkjax.study.measures import merged, read_measure
-from sinkjax.study.registry import program
-from tests.study.budget import Conditions
 from tests.study.tiny import LAYERS, write_both
-
-
-def test_the_edits_are_those_of_the_constructors(tiny_config):
-    study = Conditions(program("li/isolate"), tiny_config, {"forms": 1}, position=4, keys=(0, 3), ends=(1,), length=12)
-    hidden = sinkjax.edit("logits", "set", -np.inf, queries=4, keys=[0, 1, 2, 4])
-    expected: dict[str, dict[str, Any]] = {
-        "alone": {
-            "all layers": sinkjax.attend_self(4),
-            "layer 1": sinkjax.attend_self(4, layers=1),
-            "layers 0 to the one in which it forms": sinkjax.attend_self(4, layers=(0, 1)),
-            "layers after the one in which it forms": sinkjax.attend_self(4, layers=(2,)),
-        },
-        "other": {"seen 3 in all layers": hidden},
-        "without-0": {
-            "isolated yes": sinkjax.compose(sinkjax.attend_self(4), hide_behind(0, 4)),
-            "isolated no": sinkjax.edit("logits", "set", -np.inf, keys=0, queries=slice(5, None)),
-        },
-        "even": {"layers 0 to 1": sinkjax.edit("logits", "set", 0.0, queries=4, layers=(0, 1))},
-    }
-    for sweep, edits in expected.items():
-        for label, edit in edits.items():
-            study.assert_same(study.of(sweep)[label].edit, edit)
 
 
 @pytest.fixture(scope="module")

@@ -75,21 +75,6 @@ def test_a_link_has_the_values_of_the_other_run_and_the_others_are_held(run, lin
         assert np.abs(found[one](plain) - found[one](apart)).max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("kind", "sees"),
-    [("self", [5]), ("one other key", [2]), ("even", [0, 1, 2, 3, 4, 5]), ("all but the first", [1, 2, 3, 4, 5])],
-)
-def test_an_isolated_token_sees_what_its_kind_says(run, kind, sees):
-    plain, found = run("")["attention"], run(f"isolated: kind {kind}, window all")["attention"]
-    row = found[:, :, :, AT, : AT + 1]
-    assert np.flatnonzero(row.sum(axis=(0, 1, 2)) > 0).tolist() == sees
-    if kind == "even":
-        np.testing.assert_allclose(row, 1 / (AT + 1), rtol=1e-5)
-    if kind == "all but the first":
-        want = plain[:, 0, :, AT, 1 : AT + 1]
-        np.testing.assert_allclose(row[:, 0, :, 1:], want / want.sum(axis=-1, keepdims=True), rtol=1e-4)
-
-
 def test_a_line_foretells_what_it_made_and_noise_foretells_nothing():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((16, 4, 3))

@@ -36,11 +36,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
     return dataclasses.replace(model, params={**model.params, "layers": layers})
 
 
-def zeroed(edit: sinkjax.Edit) -> set[Neuron]:
-    (term,) = edit.terms
-    return {(int(layer), int(number)) for layer, number in np.argwhere(term.value[:, 0] == 0)}
-
-
 @pytest.fixture(scope="module")
 def lab(tiny_config) -> Lab:
     """With neurons that a model has as its largest."""
@@ -90,12 +85,3 @@ def test_cosines_are_those_of_the_definition(planted, monkeypatch):
     np.testing.assert_allclose(data["cosine_others"][layer], cosines[1:].mean(0), atol=1e-5)
     np.testing.assert_allclose(data["own_first"][:, 0], of_prompts[:, 0, 3], atol=1e-5)
     np.testing.assert_allclose(data["own_others"][:, 0], of_prompts[:, 1:, 3].mean(1), atol=1e-5)
-
-
-def test_controls_are_other_neurons_of_the_same_layers(lab):
-    sweep, rng = lab.sweeps["together"], np.random.default_rng(0)
-    case = next(case for case in sweep.edits if case["count"] == 4)
-    for _ in range(20):
-        others = zeroed(sweep.control(rng, case))
-        assert not others & set(CHOSEN)
-        assert sorted(layer for layer, _ in others) == [0, 1, 2, 2]

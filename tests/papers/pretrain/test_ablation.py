@@ -7,7 +7,6 @@ import re
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.study import training
 
 TINY = "{layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2"
 STUDY = f"""
@@ -47,16 +46,3 @@ def test_a_row_that_was_chosen_is_trained_and_the_others_are_listed(half):
     assert not (half / "other").exists()
     assert "plain row,models" in (half / "summary.csv").read_text()
     assert "not applicable" in (half / "claims.csv").read_text()
-
-
-def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypatch):
-    trained = []
-    train = training.train
-    monkeypatch.setattr(training, "train", lambda *given: trained.append(given[1].name) or train(*given))
-    assert cli.main(["run", str(file), "--out", str(half)]) == 0
-    assert trained == ["other"]
-    shown = capsys.readouterr()
-    assert "other (2 of 2; about" in shown.err
-    assert "other row" in (half / "report.html").read_text()
-    assert cli.main(["run", str(file), "--seeds", "3", "--out", str(half)]) == 2
-    assert "seeds was 2, now 3" in capsys.readouterr().err

@@ -61,19 +61,6 @@ def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
     assert len({*titles}) == len(titles)
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_every_row_has_a_model_a_loss_a_gradient_and_an_evaluation(name):
-    """By shapes alone: nothing is computed."""
-    for row, stated in tiny(name):
-        task = registry.task(stated)
-        batch, held_out = data(task, stated)
-        params = jax.eval_shape(task.init, 0)
-        _, gradient = jax.eval_shape(lambda p, b, t=task: loss_and_gradient(t, p, b), params, batch)
-        assert jax.tree.structure(gradient) == jax.tree.structure(params)
-        measured = jax.eval_shape(lambda p, b, t=task: t.evaluate(p, b, jnp.int32(0)), params, held_out)
-        assert {"loss", "attention_received", "resid_norm"} <= set(measured), row
-
-
 @pytest.mark.rows
 @pytest.mark.parametrize("name", sorted({*STUDIES} - {LARGE}))
 def test_every_row_makes_a_step_and_is_measured(name):

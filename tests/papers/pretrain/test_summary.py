@@ -86,16 +86,6 @@ def test_means_are_over_the_seeds_that_finished(stores):
     assert re.search("Row b: seed 1 .*step 30", " ".join(section(stores).findings))
 
 
-def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
-    lines = curve(0, [5.0, 4.0], 0.8)
-    weights, shares = (of_log(log(tmp_path / name, lines, normaliser=name)) for name in ("sigmoid-sum", "sigmoid"))
-    assert read("sink_1", weights).tolist() == [pytest.approx(80)]
-    assert read("sink_1", shares).tolist() == [pytest.approx(40)]
-    assert read("strongest_weight", shares).tolist() == [pytest.approx(0.4)]
-    assert read("column_sum", shares).tolist() == [pytest.approx(1.1 / 4)]
-    assert [read("sink_bias", data).tolist() for data in (weights, shares)] == [[pytest.approx(2)], [pytest.approx(1)]]
-
-
 def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
     steps = outcomes.steps_to(stores["b"], stores["a"])
     assert steps[0] == 50  # 3.0 at the second of three evaluations

@@ -47,15 +47,6 @@ def sample(shape: Shape, count: int, seed: int) -> tuple[NDArray, NDArray, NDArr
     return x, y, j
 
 
-def test_an_attained_loss_lies_above_its_bound_and_close_to_it():
-    for cap in (0.9, 0.99, 0.999):
-        each = bound.even(np.full(PAPER.length, 1 - cap), PAPER)
-        assert bound.blind(cap, PAPER, each=True) <= each <= 1.1 * bound.blind(cap, PAPER, each=True)
-        leak = bound.leak_by_row(cap, PAPER)
-        assert leak[PAPER.rows[0]].mean() == pytest.approx(1 - cap, abs=1e-12)
-        assert bound.blind(cap, PAPER, each=False) <= bound.even(leak, PAPER) < each
-
-
 def test_the_attained_loss_is_that_of_a_layer():
     """(29), by least squares over 4,000 sequences instead of in closed form."""
     x, y, j = sample(SMALL, 4000, seed=1)

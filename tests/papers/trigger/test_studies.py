@@ -16,7 +16,6 @@ from tests.papers.trigger.conftest import config_of, judged, seeds, spread
 
 LABELS = [name for group in assumptions.GROUPS.values() for name in group]
 SMALL = {"map_sequences": 200}
-SHARE, WEIGHT = (f"heads whose {kind} on BOS in other rows is at least 0.5 (%)" for kind in ("share", "weight"))
 
 
 def like(data, layers: int, heads: int):
@@ -101,24 +100,6 @@ def headed(one_layer):
     for name in ("weight", "share"):
         stores["softmax-2x2"][name].loc[{"rows": OTHERS, "target": "bos", "run": 7, "layer": 1, "head": 0}] = 0.1
     return stores
-
-
-CONFIG = config_of("heads", seeds=8, map_sequences=200, moves=(4,))
-
-
-def test_sinking_heads_are_counted_for_each_seed(headed):
-    found = table("heads", CONFIG, headed)
-    count = found["softmax 2x2", SHARE]
-    assert count.mean == 100 * 31 / 32
-    assert count.low < count.mean < count.high
-    assert found["softmax 2x2, seed 7", SHARE].mean == 75
-    section = assemble(find("trigger/heads").trace(CONFIG, None), headed)
-    words = {verdict.name: verdict.word for verdict in section.verdicts}
-    assert words == {"strongest-2x2": "replicates", "strongest-4x4": "replicates", "edits": "described", "neutral": "holds"}
-    assert {drawing.name for drawing in section.drawings} == {
-        *("sinking-heads", "bos-by-head", "learning", "interventions"),
-        *(f"heads-{name}" for name in headed),
-    }
 
 
 def test_a_weight_in_whole_rows_does_not_change_with_its_scale_and_is_none_without_a_row(headed):
