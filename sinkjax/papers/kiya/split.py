@@ -160,7 +160,7 @@ def by_head(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
         for worst in np.argsort(-error, axis=None)[: min(WORST, sinks.sum())]:
             layer, head = np.unravel_index(worst, error.shape)
             name = f"{label}, layer {layer}, head {head}"
-            numbers[name, "key 0's share over an equal one (%)"] = 100 * float(share[layer, head])
+            numbers[name, "key 0's share over an equal one (%)"] = float(100 * share[layer, head])
         rows += [Row(condition, sweep.title, name, constant(x)) for (condition, name), x in numbers.items()]
     return rows
 
