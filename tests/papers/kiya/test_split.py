@@ -30,7 +30,7 @@ def test_the_share_of_key_0_is_of_the_keys_that_are_isolated():
     assert first_share((4, 8), 8, 1).of(data) == pytest.approx(50)
     assert first_share((4, 8), 8, 2).of(data) == pytest.approx(20)
     assert together((4, 8), 8, 2).of(data) == pytest.approx(100)
-    assert to_keys(data, (0, 8)).shape == (1, 1, 1, 2, 2)
+    assert to_keys(data, 8).shape == (1, 1, 1, 2, 2)
 
 
 def test_the_first_k_places_see_only_themselves_and_a_copy_enters_as_the_first_token_does(tiny_config):
