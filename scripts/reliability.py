@@ -90,7 +90,7 @@ def wrong_input() -> str:
     for kind, what in KINDS.items():
         with tempfile.TemporaryDirectory() as folder:
             every, home = cases.cases(kind), broken.write(Path(folder))
-            outcomes = dict(cases.apart(kind, home))
+            outcomes = dict(enumerate(cases.outcomes(kind, home)))
         wrong = {number: why for number, outcome in outcomes.items() if (why := outcome.wrong(every[number]))}
         for number, why in wrong.items():
             print(f"{every[number].given}: {why}", flush=True)

@@ -1,6 +1,6 @@
 """Wrong input by command line and from Python, and the sentence that each must give: `cli_cases.txt` and `api_cases.txt`.
 
-`test_cases.py` tries all of them in one process; `apart` in processes of their own, so that a case may kill or hang its process.
+`test_cases.py` tries all of them.
 
 In the arguments of a command stand $model, $text, $files, $folders and $models (`broken.py`), $dir, an empty folder that is the
 working directory, and $small, which makes kiya/mask small. An expression is evaluated with the names of `names`.
@@ -10,17 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
 import shlex
 import string
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -152,34 +146,7 @@ def expression(case: Case, known: dict[str, Any]) -> Outcome:
     return Outcome(kind, said, time.process_time() - begun)
 
 
-def apart(kind: str, home: Path) -> Iterator[tuple[int, Outcome]]:
-    """Yield the number and the outcome of each case, computed in a process of its own, which another one follows if it dies."""
-    first, last = 0, len(cases(kind))
-    while first < last:
-        line = [sys.executable, "-m", "tests.robustness.cases", kind, str(home), str(first)]
-        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            watch = threading.Timer(PATIENCE * last, process.kill)
-            watch.start()
-            for said in process.stdout:
-                number, outcome = json.loads(said)
-                yield number, Outcome(**outcome)
-                first = number + 1
-            watch.cancel()
-        if first < last:
-            yield first, Outcome("killed or hanging", f"exit code {process.returncode}", PATIENCE)
-            first += 1
-
-
-def main(kind: str, home: Path, first: int) -> None:
-    """Print the number and the outcome of each case of a kind."""
+def outcomes(kind: str, home: Path) -> list[Outcome]:
+    """Return the outcome of each case of a kind."""
     known = names(home) if kind == "api" else {}
-    for number, case in enumerate(cases(kind)[first:], first):
-        outcome = expression(case, known) if kind == "api" else command(case, home)
-        print(json.dumps([number, asdict(outcome)]), flush=True)
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    return [expression(case, known) if kind == "api" else command(case, home) for case in cases(kind)]

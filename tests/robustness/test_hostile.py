@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
-import struct
 import time
 
 import pytest
@@ -73,18 +71,3 @@ def test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused(made, name, tmp_pa
 def test_a_pipe_a_folder_or_a_huge_file_that_is_named_is_refused(made, name, call, tmp_path) -> None:
     made(tmp_path / name)
     refused(lambda: call(tmp_path / name), str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        lambda: {f"tensor.{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range(600_000)},
-        lambda: {"tensor": {"dtype": "F32", "shape": [1] * 10_000_000, "data_offsets": [0, 4]}},
-    ],
-    ids=("names", "dims"),
-)
-def test_a_header_of_millions_of_entries_is_refused(header, tmp_path) -> None:
-    folder = write_model(tmp_path / "model")
-    content = json.dumps(header()).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(content)) + content)
-    refused(lambda: sinkjax.load(folder), " entries", "at most 1,200,000")

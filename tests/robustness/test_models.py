@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 import sinkjax
@@ -110,11 +109,3 @@ def test_a_bit_that_flips_in_what_was_written_is_named(write, name, tmp_path):
     (folder / name).write_bytes(sound)
     (folder / "README.md").write_text("mine")
     sinkjax.load(folder)
-
-
-def broken(model, *leaves, value=np.nan):
-    """A model with one number of some leaves of its layers replaced."""
-    layers = {
-        name: leaf.at[(0,) * leaf.ndim].set(value) if name in leaves else leaf for name, leaf in model.params["layers"].items()
-    }
-    return dataclasses.replace(model, params={**model.params, "layers": layers})

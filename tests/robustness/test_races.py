@@ -106,23 +106,3 @@ def races(count: int, rounds: int, folder: Path) -> None:
 )
 def test_processes_that_begin_one_store_share_its_calls(count, rounds, tmp_path):
     races(count, rounds, tmp_path)
-
-
-@pytest.mark.kill
-def test_the_calls_of_a_killed_process_are_taken_over(tmp_path):
-    with Racers(1, tmp_path / "cache") as alone:
-        alone.race(tmp_path / "alone.zarr")
-    for number in range(4):
-        out = tmp_path / f"{number}.zarr"
-        with Racers(1, tmp_path / "cache") as other:
-            victim = Racers(1, tmp_path / "cache")
-            victim.__enter__()
-            for racers in (victim, other):
-                racers.processes[0].stdin.write(f"{out} same\n")
-                racers.processes[0].stdin.flush()
-            while not (out / ".zmetadata").exists() and len([*(out / ".calls").glob("[!.]*")]) <= number:
-                assert other.processes[0].poll() is None
-            victim.processes[0].kill()
-            victim.processes[0].wait()
-            other.processes[0].stdout.readline()
-        assert arrays(out) == arrays(tmp_path / "alone.zarr")
