@@ -60,7 +60,7 @@ def test_what_is_lost_is_made_again(here, there, capsys):
     chunk = next(path for path in store.rglob("*") if path.is_file() and not path.name.startswith("."))
     chunk.write_bytes(b"1")
     assert main(["run", there]) == 0
-    assert "computing it again" in capsys.readouterr().err
+    assert "computing only that again" in capsys.readouterr().err
     assert objects(there)["summary.csv"] == files(here)["summary.csv"]
 
 
