@@ -70,7 +70,6 @@ def test_the_tokenizer_goes_along(tiny_config, tmp_path):
         ("position", NoPosition()),
         ("gate", HeadGate()),
         ("windows", (None, 4, 4)),
-        ("score_scale", 0.5),
         ("out_bias", True),
     ],
 )
@@ -79,8 +78,3 @@ def test_anything_else_is_refused_by_the_name_of_the_field(field, value, tiny_co
     with pytest.raises(SinkjaxError, match=f"Llama .* {field} "):
         sinkjax.export(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_width_that_transformers_does_not_take_is_refused(tiny_config, tmp_path):
-    with pytest.raises(SinkjaxError, match=r"width \(32\) .*heads \(6\)"):
-        sinkjax.export(drawn(tiny_config), tmp_path)

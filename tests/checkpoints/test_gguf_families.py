@@ -12,7 +12,6 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
-from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Caps
 from tests.checkpoints.files import write_gguf
 from tests.model import as_gguf, reference
@@ -81,15 +80,6 @@ def test_the_scale_of_scores_of_the_27b_gemmas_follows_from_their_width(
     config = read_gguf_checkpoint(write_gguf(tmp_path / "m.gguf", metadata, {}, architecture)).config
     assert config.score_scale == (None if scalar == 128 else scalar**-0.5)
     assert config.caps == (Caps(50.0, 30.0) if architecture == "gemma2" else Caps())
-
-
-def test_an_implied_setting_can_be_replaced_and_a_stated_one_cannot(tmp_path: Path) -> None:
-    drawn("gpt_neox", 0, tmp_path / "hf")
-    as_gguf.write_as_gguf(tmp_path / "hf", tmp_path / "m.gguf")
-    assert read_gguf_checkpoint(tmp_path / "m.gguf").config.activation == "gelu"
-    assert read_gguf_checkpoint(tmp_path / "m.gguf", assume={"hidden_act": "gelu_fast"}).config.activation == "gelu_tanh"
-    with pytest.raises(SinkjaxError, match=r"contradicts .* which states"):
-        read_gguf_checkpoint(tmp_path / "m.gguf", assume={"hidden_size": 1})
 
 
 def test_every_family_that_llama_cpp_has_is_written_here() -> None:

@@ -56,18 +56,6 @@ def test_an_uncached_model_is_explained(cache, offline, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kept", "missing"), [("*-of-*", "model-00002-of-00002"), ("config.json", "model.safetensors.index.json")]
-)
-def test_a_half_cached_model_names_the_file_it_lacks(cache, kept, missing):
-    snapshot = put(cache, shards=2)
-    for file in snapshot.iterdir():
-        if missing in file.name or (kept == "config.json" and file.name != kept):
-            file.unlink()
-    with pytest.raises(SinkjaxError, match=f"{missing}.* of owner/name .*main"):
-        sinkjax.load("owner/name")
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_gated_or_unknown_repository_says_what_to_do(cache, monkeypatch, status):
     def answer(repo, *, local_files_only=False, **_):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.data.corpora import passages
-from sinkjax.data.fit import SHORTEST, fitted
+from sinkjax.data.fit import fitted
 from sinkjax.errors import SinkjaxError
 
 
@@ -49,16 +49,3 @@ def test_what_is_asked_for_does_not_change(tmp_path):
         fitted(path, 4, 64, given={"prompts"}, size=words)
     with pytest.raises(SinkjaxError, match=r"50 tokens.* --length 40"):
         fitted(path, 8, 50, given={"length"}, size=words)
-
-
-def test_a_text_with_short_passages_only_is_refused_with_its_longest(tmp_path):
-    path = written(tmp_path / "own.txt", 3, SHORTEST - 1)
-    with pytest.raises(SinkjaxError, match=f"own.txt has {SHORTEST} tokens.* {SHORTEST - 1}"):
-        fitted(path, 8, 64, size=words)
-
-
-def test_passages_that_are_left_out_are_counted(tmp_path):
-    _, _, said = fitted(written(tmp_path / "own.txt", *(60,) * 7, 14, 12), 64, 64, size=words)
-    assert "7 of 9" in said
-    assert "2 shorter" in said
-    assert "--length 12" in said

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import subprocess
 
 import jax
 import numpy as np
@@ -103,13 +102,3 @@ def test_the_models_own_way_is_its_tokenizers_its_familys_or_that_of_this_packag
 def test_a_token_outside_the_vocabulary_is_refused(smollm2_unread):
     small = dataclasses.replace(smollm2_unread, config=dataclasses.replace(smollm2_unread.config, vocab_size=1000))
     refused(r"texts\[0\] .*token id \d+, .* 1000", small, ["Hello there"])
-
-
-def test_a_control_character_is_named_with_ways_to_take_it_out(smollm2_unread):
-    text = "One page.\fAnother one."
-    with pytest.raises(SinkjaxError) as caught:
-        sinkjax.encode(smollm2_unread, [text], bos="none")
-    assert r"'\x0c' at position 9; text.replace('\x0c', ' ') takes it out, and in a file: tr '\14' ' '" in str(caught.value)
-    clean = subprocess.run(["tr", r"\14", " "], input=text, capture_output=True, text=True, check=True).stdout
-    assert clean == text.replace("\x0c", " ")
-    assert sinkjax.encode(smollm2_unread, [clean], bos="none")[1] > 0

@@ -97,13 +97,6 @@ def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(stories, tmp_pa
     assert cut.tokenizer.decode(cut.ids) == made.tokenizer.decode(made.ids)
 
 
-def test_a_limit_takes_the_first_bytes(stories, tmp_path):
-    made = prepare(local(stories, limit=80), tmp_path / "c")
-    whole = "A kitchen on the island. Rain.\nThere used to be a hook.\n" + (stories / "b.txt").read_text(encoding="utf-8")
-    assert made.card["text"]["bytes"] == 80
-    assert made.tokenizer.decode(made.ids).encode() == whole.encode()[:80]
-
-
 def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path, monkeypatch):
     asked = []
 
@@ -120,13 +113,6 @@ def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path
     assert asked == [expected, expected]  # once for the tokenizer, once for the tokens
     monkeypatch.setattr(sources, "_commit", None)  # a file that is there needs no network
     assert prepare(corpus, tmp_path / "c").ids.tolist() == made.ids.tolist()
-
-
-def test_ids_beyond_16_bits_are_kept(stories, tmp_path, monkeypatch):
-    monkeypatch.setattr(vocabulary, "size", lambda _: 70_000)
-    made = prepare(local(stories), tmp_path / "c")
-    assert made.ids.dtype == np.uint32
-    assert made.tokenizer.decode(made.ids).startswith("A kitchen on")
 
 
 @pytest.mark.parametrize(
