@@ -18,7 +18,7 @@ from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import short
 from sinkjax.model.config import Config
 
 # Keys that change neither weights nor forward.
@@ -78,12 +78,12 @@ def read_config(
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
     for key in QUANTISED:
-        if fields.stated(key) and key not in fields.ignored:
-            kind = fields.table(key).get("quant_method", "of a kind that it does not name")
-            raise SinkjaxError(
-                f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF"
-                f" files only; if its tensors are plain numbers all the same, {let_pass([key])}"
-            )
+        packed = fields.stated(key) and key not in fields.ignored
+        kind = fields.table(key).get("quant_method", "of a kind that it does not name") if packed else None
+        named = (
+            f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF files only"
+        )
+        refuse(packed, f"{named}; if its tensors are plain numbers all the same, {let_pass([key])}")
     if CODE not in fields.ignored:
         fields.read.add(CODE)
         code = f"{fields.where} names Python code in {CODE!r} ({short(values.get(CODE))}), which sinkjax does not run"

@@ -285,10 +285,8 @@ def _wikitext() -> list[str]:
     extras.require("WikiText-2", "train", "datasets")
     import datasets
 
-    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)  # warnings about retries would drown out the sentence about the source
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # warnings about retries would drown out the sentence about the source
     try:
         with suppress(Exception):  # an empty or broken cache: try the Hub
             from datasets.packaged_modules.cache.cache import Cache
@@ -302,8 +300,7 @@ def _wikitext() -> list[str]:
     except Exception as error:  # network access can fail in many ways
         raise SinkjaxError(f"WikiText-2 could not be loaded from the hub ({type(error).__name__})") from error
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def hub_answers() -> bool:

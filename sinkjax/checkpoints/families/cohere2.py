@@ -18,13 +18,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 DEFAULTS = cohere.DEFAULTS | {"sliding_window_pattern": 4}
 INERT = frozenset({"_sliding_window_pattern", "layer_switch", "use_parallel_embedding"})
-FIXED = {
-    "order_of_interleaved_layers": "local_attn_first",
-    "position_embedding_type": "rope_gptj",
-    "rotary_pct": 1.0,
-    "use_embedding_sharing": True,
-    "use_gated_activation": True,
-    "use_parallel_block": True,
-}
+FIXED = {"order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj", "rotary_pct": 1.0}
+FIXED |= dict.fromkeys(("use_embedding_sharing", "use_gated_activation", "use_parallel_block"), True)
 GGUF = Gguf("cohere2", keys=cohere.GGUF_KEYS, tensors=cohere.GGUF_TENSORS)
 FAMILY = Family("cohere2", read, cohere.TENSORS, defaults=DEFAULTS, inert=INERT, fixed=FIXED, gguf=GGUF)

@@ -63,16 +63,10 @@ SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document
 GGUF = Gguf(
     "falcon",
     act=None,
-    keys={
-        "attention.head_count_kv": "num_kv_heads",
-        "attention.key_length": None,
-        "attention.layer_norm_epsilon": "layer_norm_epsilon",
-        "feed_forward_length": "ffn_hidden_size",
-    },
-    implied={
-        "activation": "gelu",
-        "alibi": False,
-        **dict.fromkeys(("multi_query", "parallel_attn"), True),
+    keys={"attention.head_count_kv": "num_kv_heads", "attention.key_length": None}
+    | {"attention.layer_norm_epsilon": "layer_norm_epsilon", "feed_forward_length": "ffn_hidden_size"},
+    implied={"activation": "gelu", "alibi": False, "multi_query": True, "parallel_attn": True}
+    | {
         "new_decoder_architecture": lambda file: file.number("attention.head_count_kv") != 1,
         "num_ln_in_parallel_attn": lambda file: 2 if SECOND in file.tensors else 1,
     },

@@ -39,16 +39,11 @@ def scale(fields: Fields, values: dict[str, Any]) -> float | tuple[float, ...] |
 
 DEFAULTS = {
     "n_inner": lambda fields: 4 * fields.integer("n_embd"),
-    "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
-    "tie_word_embeddings": True,
+    **dict.fromkeys(("scale_attn_weights", "tie_word_embeddings"), True),
 }
-SPELLED = {
-    "hidden_size": "n_embd",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-    "max_position_embeddings": "n_positions",
-}
+SPELLED = {"hidden_size": "n_embd", "num_attention_heads": "n_head"}
+SPELLED |= {"num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions"}
 INERT = frozenset({"n_ctx", "reorder_and_upcast_attn"})
 BUFFERS = {"*.attn.bias": MASK, "*.attn.masked_bias": FILL}
 SEPARATOR = Separator("<|endoftext|>", in_front=False, note="between documents")

@@ -26,14 +26,13 @@ TENSORS = {
 def read(fields: Fields) -> dict[str, Any]:
     values, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     fields.fixed("hidden_act", "silu")
-    size = window(fields)
     fields.get("rope_scaling")  # transformers' class would scale by YaRN
     return {
         **values,
         **rotary(fields),
         **rms_norm(fields),
         **biases(bias, bias, True),
-        **windows(fields, size, lambda layer: layer % 2 == 0, values["layers"]),
+        **windows(fields, window(fields), lambda layer: layer % 2 == 0, values["layers"]),
         "activation": ClampedSwiGLU(fields.number("swiglu_alpha", low=0), fields.number("swiglu_limit")),
         "experts": Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"), bias=True),
         "normaliser": SinkLogit(),
@@ -45,12 +44,8 @@ SPELLED = {"experts_per_token": "num_experts_per_tok"}
 INERT = frozenset({"initial_context_length"})
 GGUF = Gguf(
     "gpt-oss",
-    keys={
-        "expert_count": "num_local_experts",
-        "expert_used_count": "num_experts_per_tok",
-        "expert_feed_forward_length": "intermediate_size",
-        "feed_forward_length": None,
-    },
+    keys={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
+    | {"expert_feed_forward_length": "intermediate_size", "feed_forward_length": None},
     rope={"truncate": False},
     tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
 )

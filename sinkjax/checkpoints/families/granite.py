@@ -30,13 +30,8 @@ def usual_scale(file: GgufFile) -> float:
 
 GGUF = Gguf(
     "granite",
-    keys={
-        "attention.key_length": None,
-        "attention.scale": "attention_multiplier",
-        "embedding_scale": "embedding_multiplier",
-        "logit_scale": "logits_scaling",
-        "residual_scale": "residual_multiplier",
-    },
+    keys={"attention.key_length": None, "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+    | {"logit_scale": "logits_scaling", "residual_scale": "residual_multiplier"},
     implied={"attention_multiplier": usual_scale},
     interleaved=True,
 )

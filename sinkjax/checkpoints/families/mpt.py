@@ -62,13 +62,8 @@ FAMILY = Family(
         act=None,
         keys=EVEN_HEADS
         | dict.fromkeys(("feed_forward_length", "attention.clamp_kqv", "attention.max_alibi_bias"))
-        | {
-            "block_count": "n_layers",
-            "context_length": "max_seq_len",
-            "embedding_length": "d_model",
-            "attention.head_count": "n_heads",
-            "attention.layer_norm_epsilon": "layer_norm_epsilon",
-        },
+        | {"block_count": "n_layers", "context_length": "max_seq_len", "embedding_length": "d_model"}
+        | {"attention.head_count": "n_heads", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
         implied={
             "expansion_ratio": lambda file: int(file.number("feed_forward_length") // file.number("embedding_length")),
             "attn_config": gguf_attention,
