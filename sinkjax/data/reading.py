@@ -13,7 +13,6 @@ import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,7 +81,8 @@ def documents_of(path: Path, field: str = "text", division: Division = "auto") -
         yield from divided(plain_text(path), division, path)
         return
     reader = {"json": _json, "csv": _table, "tsv": _table}.get(kind, _columns)
-    with _described(path):
+    regular(path)
+    with described(path):
         for number, record in enumerate(reader(path, field)):
             yield text_of(record, field, number, path)
 
@@ -117,7 +117,8 @@ def one_text(path: Path, field: str = "text") -> str:
 
 def plain_text(path: Path) -> str:
     """Read a plain text, with "\\n" as its line breaks. Errors: as for `documents_of`."""
-    with _described(path):
+    regular(path)
+    with described(path):
         text = _bytes(path).decode("utf-8-sig")
         place, records = text.find("\0"), bool(JSON.match(text, 0, 4096))
         refuse(place >= 0, f"{path} is not text: character {place} is NUL, as in binary files and in UTF-16")
@@ -188,20 +189,19 @@ def _columns(path: Path, field: str) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _described(path: Path) -> Iterator[None]:
-    """Turn the errors of parsers and decompression into a sentence that names the file."""
+def described(what: object) -> Iterator[None]:
+    """Turn the errors of networks, parsers and decompression into a sentence that names the file or data set."""
     try:
-        regular(path)
         yield
     except SinkjaxError:
         raise
     except UnicodeDecodeError as error:
-        raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode; convert it to UTF-8") from None
+        raise SinkjaxError(f"{what} is not UTF-8 text: byte {error.start} does not decode; convert it to UTF-8") from None
     except RecursionError:
-        raise SinkjaxError(f"{path} is nested too deeply") from None
-    except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:  # pyarrow's errors are ValueErrors or OSErrors
+        raise SinkjaxError(f"{what} is nested too deeply") from None
+    except Exception as error:  # they fail in many ways
         reason = (str(error).strip().splitlines() or [""])[0][:LONGEST]
-        raise SinkjaxError(f"cannot read {path}: {type(error).__name__}: {reason}") from None
+        raise SinkjaxError(f"cannot read {what}: {type(error).__name__}: {reason}") from None
 
 
 def _opened(path: Path) -> io.BufferedIOBase:

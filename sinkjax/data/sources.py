@@ -73,23 +73,15 @@ def _rows(corpus: Corpus, commit: str) -> Iterator[str]:
     import datasets
 
     options: dict[str, Any] = {"path": corpus.text, "name": corpus.subset, "revision": commit}
-    try:
+    with reading.described(corpus.text):
         for number, row in enumerate(datasets.load_dataset(**options, split=corpus.split, streaming=True)):
             yield reading.text_of(row, corpus.column, number, corpus.text)
-    except SinkjaxError:
-        raise
-    except Exception as error:  # networks, archives and parsers can fail in many ways
-        reason = (str(error).strip().splitlines() or [""])[0][:200]
-        raise SinkjaxError(f"cannot read {corpus.text}: {type(error).__name__}: {reason}") from error
 
 
 def _digest(path: Path) -> dict[str, Any]:
     """Return the size and sha256 of a file."""
-    try:
-        with path.open("rb") as file:
-            return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    except OSError as error:
-        raise SinkjaxError(f"{path} cannot be read: {error.strerror}") from None
+    with reading.described(path), path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _commit(corpus: Corpus) -> str:
@@ -101,6 +93,5 @@ def _commit(corpus: Corpus) -> str:
         return str(HfApi().dataset_info(corpus.text, revision=corpus.revision).sha)
     except Exception as error:  # network libraries raise many kinds of errors; each means that the data set is not available
         at = f" at revision {corpus.revision}" if corpus.revision else ""
-        raise SinkjaxError(
-            f"there is no file or folder {corpus.text}, and the hub gives no data set of that name{at} ({type(error).__name__})"
-        ) from None
+        why = f"the hub gives no data set of that name{at} ({type(error).__name__})"
+        raise SinkjaxError(f"there is no file or folder {corpus.text}, and {why}") from None

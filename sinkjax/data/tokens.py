@@ -122,8 +122,8 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
     with _locked(folder):
         if (folder / CARD).is_file():  # another process has made it in the meantime
             return _reopen(corpus, folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise SinkjaxError(f"{folder} holds something other than a corpus; choose another folder")
+        other = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        refuse(other, f"{folder} holds something other than a corpus; choose another folder")
         scratch = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(scratch, ignore_errors=True)
         try:
