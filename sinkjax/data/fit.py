@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from sinkjax.config_files.checks import LARGEST, MOST
+from sinkjax.config_files.checks import LARGEST, MOST, refuse
 from sinkjax.data.corpora import Split, checked, homes
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError, short
@@ -65,20 +65,14 @@ def fitted(
         return count, length, ""
     sizes = sorted(map(size, every), reverse=True)
     least = length if "length" in given else min(SHORTEST, length)
-    useful = [one for one in sizes if one >= least]
-    if not useful:
-        way = f"choose --length {sizes[0]} or less" if "length" in given else "join some to longer ones"
-        raise SinkjaxError(f"no passage of {description} has {least} tokens, and the longest has {sizes[0]}: {way}")
-    if "prompts" in given and len(useful) < count:
-        raise SinkjaxError(
-            f"{count} prompts were asked for, but of {len(sizes)} passages of {description} only {len(useful)} have {least}"
-            f" tokens: choose --prompts {len(useful)}"
-        )
-    if "prompts" in given:
-        number = count
-    else:
-        number = max(range(1, min(count, len(useful)) + 1), key=lambda n: (n * min(length, useful[n - 1]) ** 0.5, n))
+    useful = [tokens for tokens in sizes if tokens >= least]
+    way = f"choose --length {sizes[0]} or less" if "length" in given else "join some to longer ones"
+    refuse(not useful, f"no passage of {description} has {least} tokens, and the longest has {sizes[0]}: {way}")
+    held = f"of {len(sizes)} passages of {description} only {len(useful)} have {least} tokens: choose --prompts {len(useful)}"
+    refuse("prompts" in given and len(useful) < count, f"{count} prompts were asked for, but {held}")
+    numbers = [count] if "prompts" in given else range(1, min(count, len(useful)) + 1)
+    number = max(numbers, key=lambda n: (n * min(length, useful[n - 1]) ** 0.5, n))
     fit = min(length, useful[number - 1])
-    shorter = [one for one in sizes[number:count] if one < fit]
+    shorter = [tokens for tokens in sizes[number:count] if tokens < fit]
     left = f"; {len(shorter)} shorter left out, which --length {shorter[-1]} would take" if shorter and shorter[-1] > 1 else ""
     return number, fit, f"{number} of {len(sizes)} passages of {description}, cut to {fit} tokens{left}"
