@@ -87,12 +87,13 @@ def test_local_files_in_the_order_of_their_names_each_a_document(stories, tmp_pa
     assert str(tmp_path) not in (made.folder / "corpus.json").read_text()
 
 
-def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(stories, tmp_path, monkeypatch):
-    made = prepare(local(stories, separator="bos"), tmp_path / "c")
+@pytest.mark.parametrize(("separator", "token"), [("bos", 0), ("eos", 1)])
+def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(stories, tmp_path, monkeypatch, separator, token):
+    made = prepare(local(stories, separator=separator), tmp_path / "c")
     monkeypatch.setattr(vocabulary, "PIECE", 40)
     monkeypatch.setattr(vocabulary, "GROUP", 90)
-    cut = prepare(local(stories, separator="bos"), tmp_path / "d")
-    assert (cut.ids == 0).sum() == 2
+    cut = prepare(local(stories, separator=separator), tmp_path / "d")
+    assert (cut.ids == token).sum() == 2
     assert cut.card["text"] == made.card["text"]
     assert cut.tokenizer.decode(cut.ids) == made.tokenizer.decode(made.ids)
 
