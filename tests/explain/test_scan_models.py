@@ -1,9 +1,8 @@
-"""The scan of two models: in SmolLM2 any token makes the sink's state when it sees only itself, in Gemma 3 only `<bos>` does."""
+"""The scan of SmolLM2: any token makes the sink's state when it sees only itself."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import sinkjax
 
@@ -25,13 +24,3 @@ def test_in_smollm2_almost_any_token_is_like_the_first(smollm2):
     assert np.median(cosine[1:]) > 0.999
     middle = (found["first_score"] + found["other_score"]) / 2
     assert float((found["score"][1:] > middle).mean()) > 0.99
-
-
-@pytest.mark.gemma3
-def test_in_gemma_only_bos_is():
-    gemma3 = sinkjax.load("gemma3-270m")
-    bos = gemma3.tokenizer.bos
-    tokens = [bos, *np.random.default_rng(0).choice(np.arange(300, 250_000), 60, replace=False)]
-    ratio, _ = peak(sinkjax.scan(gemma3, tokens))
-    np.testing.assert_allclose(ratio[0], 1, rtol=1e-4)
-    assert ratio[1:].max() < 0.5

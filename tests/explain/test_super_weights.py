@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.transformer.forward import run
 
 LAYER, ROW, COL = 1, 9, 4
 
@@ -45,13 +44,6 @@ def test_the_candidate_is_the_entry_that_carries_the_spike(model, tokens):
     )
     effect = np.nanmean(np.asarray(without) - np.asarray(plain), axis=1)
     np.testing.assert_allclose(found["effect"][0], effect, atol=1e-5)
-
-
-def test_a_second_search_compiles_no_forward(model, tokens):
-    sinkjax.super_weights(model, tokens, most=1, controls=2, progress=False)
-    before = run._cache_size()
-    sinkjax.super_weights(planted(model), tokens, most=1, controls=2, progress=False)
-    assert run._cache_size() == before
 
 
 def says(model: sinkjax.Model, edits=()) -> np.ndarray:

@@ -7,7 +7,6 @@ import pytest
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import Backcopy
-from tests.tasks.backcopy.optimum import optimum
 
 SMALL = Backcopy(context=40, characters=12, triggers=2, delimiter=0.05)
 PAPER = Backcopy()
@@ -59,20 +58,6 @@ def test_statistics_are_those_of_naive_numpy(batch):
     for t in (1, 2, 3, 20, 40):  # tokens of a position, copies and all
         shares = [np.bincount(tokens[:, t], minlength=SMALL.vocab_size) / len(tokens) for tokens in (batch["tokens"], other)]
         assert abs(shares[0] - shares[1]).max() < 5 * np.sqrt(0.25 / 800)
-
-
-@pytest.mark.parametrize("config", [SMALL, Backcopy(context=60, triggers=5), Backcopy(context=30, triggers=0)])
-def test_the_optimum_is_the_entropy_of_what_is_drawn(config):
-    out = {name: np.asarray(array) for name, array in draw(jax.random.key(1), config, 3000).items()}
-    table, tokens = backcopy.chain(config).transitions, out["tokens"]
-    chance = table[tokens[:, :-1], tokens[:, 1:]]
-    free = ~out["copied"][:, 1:]
-    assert (chance[free] > 0).all()
-    loss = np.where(free, -np.log(np.where(free, chance, 1)), 0).mean(1)
-    best, error = optimum(config), loss.std() / np.sqrt(len(loss))
-    assert abs(loss.mean() - best.loss) < 4 * error
-    assert best.copied == pytest.approx(1 - free.mean(), abs=0.01)
-    assert best.chain_loss == pytest.approx(best.loss / (1 - best.copied), rel=1e-12)
 
 
 def test_a_text_of_ones_own(tmp_path):

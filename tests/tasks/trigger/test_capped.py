@@ -1,4 +1,4 @@
-"""BOS's mass held at a value: the edit, the training under it, and its losses against the bounds."""
+"""BOS's mass held at a value: the edit, and a training under it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import pytest
 
 import sinkjax
 from sinkjax.model import params as model_params
-from sinkjax.papers.trigger import _bounds as bound
 from sinkjax.probes.probe import Probe
-from sinkjax.tasks import train
 from sinkjax.tasks.trigger import capped
 from sinkjax.tasks.trigger.config import CappedTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
 
-SMALL = {"width": 9, "length": 6, "batch": 64, "eval_batch": 64, "eval_every": 400, "tolerance": 1e-9}
 MAPS = Probe(attention=(0,))
 
 
@@ -50,17 +47,3 @@ def test_a_training_sees_the_same_weights_as_the_edit(inputs: tuple):
     edited = sinkjax.forward(params, batch[0], config, capped.held(0.7, capped.other_rows(batch[2], 6)), MAPS, logits=False)
     assert np.allclose(output, edited.output, atol=1e-6)
     assert np.allclose(record["attention"], edited.record["attention"], atol=1e-6)
-
-
-def test_trained_models_hold_their_mass_and_lie_between_bound_and_attained_loss(tmp_path):
-    caps = (0.5, 0.99)
-    config = CappedTraining(caps=caps, steps=800, learning_rates=(5e-3,), **SMALL)
-    found = train(config, tmp_path, progress=False)
-    shape = bound.Shape.of(config.data)
-    batch = sample(jax.random.key(7), config.data, 4000)
-    for run, cap in enumerate(caps):
-        measured = found.task.evaluate(found.of(run), batch, jnp.int32(run))
-        loss = float(measured["loss"])
-        assert float(measured["bos"][0, 0]) == pytest.approx(cap, abs=1e-6)
-        assert max(bound.flags(cap, shape), bound.first_row(cap, shape)) < loss
-        assert bound.blind(cap, shape, each=True) * 0.95 < loss < bound.even(np.full(6, 1 - cap), shape) * 1.1

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.config_files.files import shipped
 from sinkjax.probes.probe import Probe
-from sinkjax.runtime.resources import config_path
-from sinkjax.tasks import registry, train
+from sinkjax.tasks import train
 from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import TriggerTask, model, task
@@ -91,13 +89,3 @@ def test_a_penalty_and_an_escape_are_what_their_fields_say():
     np.testing.assert_allclose(logits, np.where(trigger, 4, np.where(np.arange(6) > 0, -4, 0)), atol=0.3)
     sink = task(dataclasses.replace(SMALL, normalisers=("sink-logit",), escape=4.0)).init(0)["layers"]["normaliser"]["sink"]
     np.testing.assert_array_equal(sink, 4)
-
-
-def test_every_shipped_training_reads_and_says_what_it_claims():
-    names = shipped(registry.KIND)
-    assert {"trigger/softmax-1l1h", "trigger/relu-4l4h"} <= set(names)
-    for name in names:
-        text = config_path(name).read_text(encoding="utf-8")
-        assert {"# Claim", "# Command", "# Run time", "# Result"} <= {line[:10].strip() for line in text.splitlines()}
-        assert f"sinkjax train {name}" in text
-        assert registry.choose(name).config.summary
