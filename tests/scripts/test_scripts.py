@@ -297,12 +297,14 @@ def test_differences_from_transformers_are_a_table(script, monkeypatch, tmp_path
 # Benchmarks.
 
 
-@pytest.mark.long
+SLOW = ("bfloat16", "context", "generate", "gpu", "overhead", "studies", "sweep", "train", "trigger")  # minutes of processor time
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        *("accelerator", "bfloat16", "context", "devices", "generate", "gpu", "load_rate", "loading", "overhead", "programs"),
-        *("scan", "studies", "sweep", "train", "trigger"),
+        *("accelerator", "devices", "load_rate", "loading", "programs", "scan"),
+        *(pytest.param(name, marks=pytest.mark.battery) for name in SLOW),
     ],
 )
 def test_a_benchmark_prints_its_section(name):
