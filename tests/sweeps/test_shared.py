@@ -30,6 +30,12 @@ from tests.sweeps.cases import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _one_edit_per_call(monkeypatch):
+    """So that each edit starts from its own first layer, and not from the first one of its neighbours."""
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+
+
 def assert_as_naive(model, tokens, edits, probe, lengths, tolerance):
     """A sweep gives what one forward for each edit gives."""
     result = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths)

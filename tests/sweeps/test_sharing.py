@@ -18,6 +18,7 @@ from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.sweeps.store import Store
+from sinkjax.transformer.cost import block_flops
 from tests.sweeps.cases import LENGTHS, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
@@ -35,6 +36,12 @@ def config(tiny_config):
 @pytest.fixture(scope="module")
 def weights(config):
     return params.init(config, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def worth_two_passes(config, monkeypatch):
+    """Models of this size never save what two programs take to compile."""
+    monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", {"cpu": 2 * L * block_flops(config, 12) * 4 * 12})
 
 
 def found(config, edits, worth: float = 2) -> list[Origin]:
