@@ -35,10 +35,8 @@ from sinkjax.edits import named
 from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
-from sinkjax.study.choice import choose
-from sinkjax.study.config import All, AllTrained, Series
-from sinkjax.study.registry import declared, find
-from sinkjax.study.settings import OnText, Trains
+from sinkjax.study.registry import choose, declared, find
+from sinkjax.study.settings import All, AllTrained, OnText, Series, Trains
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"

@@ -80,10 +80,10 @@ def study_small(name: str, folder: Path) -> None:
     from sinkjax.analysis import intervals
     from sinkjax.analysis.summary import summary_csv
     from sinkjax.analysis.verdicts import verdicts_csv
-    from sinkjax.study import rebuild, run
+    from sinkjax.study import results, run
     from sinkjax.study.registry import find, trains
 
-    intervals.RESAMPLES, run.build = RESAMPLES, rebuild.section_of
+    intervals.RESAMPLES, run.build = RESAMPLES, results.section_of
     have = set(find(name).settings.__dataclass_fields__)
     fields = {**TRAINED, "sequences": 200, "map_sequences": 20} if trains(name) else {**ON_A_MODEL, **FEW}
     fields = {key: value for key, value in fields.items() if key in have} | FITTED.get(name, {})

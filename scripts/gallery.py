@@ -17,8 +17,8 @@ from pathlib import Path
 
 from sinkjax.config_files.files import CONFIG_FILE, write
 from sinkjax.errors import SinkjaxError
-from sinkjax.study import rebuild
-from sinkjax.study.choice import choose
+from sinkjax.study import results
+from sinkjax.study.registry import choose
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DPI = 72  # of figures 9 inches wide
@@ -44,7 +44,7 @@ def card(folder: Path, docs: Path) -> Iterator[tuple[str, dict[str, str]]]:
         chosen = choose(str(folder))
         if chosen.suite:  # its studies have folders of their own
             return
-        section = rebuild.section_of(chosen, folder)
+        section = results.section_of(chosen, folder)
     except SinkjaxError as error:
         print(f"{folder}: {error}")
         return

@@ -32,10 +32,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.papers.pretrain._outcomes import by_shares
 from sinkjax.papers.pretrain._task import of_lines
 from sinkjax.report.section import Section
-from sinkjax.study.assemble import assemble
-from sinkjax.study.choice import choose
-from sinkjax.study.rebuild import section_of
-from sinkjax.study.registry import documented, find
+from sinkjax.study.registry import choose, documented, find
+from sinkjax.study.results import assemble, section_of
 from sinkjax.study.trained import specs
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED

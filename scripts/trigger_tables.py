@@ -17,8 +17,8 @@ from named import DATA, DOCS
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.study import rebuild, suite
-from sinkjax.study.choice import choose
+from sinkjax.study import results, suite
+from sinkjax.study.registry import choose
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def read(folder: Path) -> tuple[Section, ...]:
     """What the finished studies of a folder found. Errors: a folder without any."""
     chosen = choose(str(folder))
     if not chosen.suite:
-        return (rebuild.section_of(chosen, folder),)
+        return (results.section_of(chosen, folder),)
     report = suite.gather(chosen, folder)
     if not report.sections:
         raise SinkjaxError(

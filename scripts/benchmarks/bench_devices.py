@@ -19,9 +19,8 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
 from sinkjax.report.markdown import table as markdown
 from sinkjax.runtime.hardware import Hardware
-from sinkjax.study.choice import choose
-from sinkjax.study.parts import specs
-from sinkjax.study.registry import find
+from sinkjax.study.parts import Part, specs
+from sinkjax.study.registry import choose, find
 from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, plan_resolved
 
 MODEL = "untrained:llama-3.2-3b"
@@ -58,9 +57,12 @@ def measure(study: str) -> Row:
     say(study)
     config: Any = dataclasses.replace(choose(study).config, model=MODEL, prompts=PROMPTS)
     architecture = open_checkpoint(MODEL, weights=False).config
-    sweep: Any = max(specs(find(study), config, architecture), key=lambda one: len(getattr(one, "edits", ())) * one.prompts)
+    sweep: Any = max(
+        (one for one in specs(find(study).trace(config, architecture)) if isinstance(one, Part)),
+        key=lambda one: len(one.planned()) * one.prompts,
+    )
     B, T = sweep.prompts, config.length
-    resolved = [resolve(edit, architecture, [T] * B, T) for edit in sweep.edits]
+    resolved = [resolve(edit, architecture, [T] * B, T) for edit in sweep.planned()]
 
     def planned(processes: int, devices: int) -> Plan:
         hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)

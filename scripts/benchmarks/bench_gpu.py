@@ -326,7 +326,7 @@ def study_run(quick: bool) -> Found:
     import sinkjax
     from sinkjax.config_files import documents
     from sinkjax.runtime.backend import start_jax
-    from sinkjax.study.choice import choose
+    from sinkjax.study.registry import choose
     from sinkjax.study.run import carry_out
 
     start_jax("auto", "bfloat16")

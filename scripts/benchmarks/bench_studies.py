@@ -26,8 +26,8 @@ from bench_peers.worker import ROOT
 from measured import Number, as_number
 
 from sinkjax.report.markdown import table as markdown
-from sinkjax.study.choice import choose
 from sinkjax.study.plan import block_seconds, study_bytes
+from sinkjax.study.registry import choose
 from sinkjax.study.run import work
 
 KEPT = ROOT / ".cache" / "bench_studies"

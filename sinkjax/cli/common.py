@@ -18,8 +18,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention
 from sinkjax.runtime.folding import folded
 from sinkjax.runtime.resources import configs
-from sinkjax.study.choice import Chosen, choose
-from sinkjax.study.registry import Own, config_type, open_own, title_of, trains
+from sinkjax.study.registry import Chosen, Own, choose, config_type, open_own, title_of, trains
 
 GIGABYTE = 10**9
 

@@ -25,8 +25,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.folding import folded
-from sinkjax.study.choice import Chosen, as_series, by_name
-from sinkjax.study.registry import SERIES
+from sinkjax.study.registry import SERIES, Chosen, as_series, by_name
 
 C = TypeVar("C")
 
@@ -56,7 +55,7 @@ def plan(arguments: Sequence[str]) -> None:
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.runtime.hardware import PLATFORMS, Hardware
-    from sinkjax.study import run, series, suite
+    from sinkjax.study import run, suite
     from sinkjax.study.plan import show_parts
 
     one_of("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
@@ -72,9 +71,8 @@ def plan(arguments: Sequence[str]) -> None:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
     elif not chosen.suite:
         chosen = run.fitted(chosen)
-    several = series if chosen.experiment == SERIES else suite
     how = asked_attention(options)
-    every = several.plans(chosen, hardware, how) if chosen.suite else ((name, run.work(chosen, hardware, attention_impl=how)),)
+    every = suite.plans(chosen, hardware, how) if chosen.suite else ((name, run.work(chosen, hardware, attention_impl=how)),)
     for study, plans in every:
         if isinstance(plans, str):
             print(folded(f"{study} does not run: {plans}", hang="  ") + "\n")

@@ -17,8 +17,7 @@ from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.progress import say
-from sinkjax.study.choice import STORE_SUFFIX, choose
-from sinkjax.study.registry import SERIES
+from sinkjax.study.registry import STORE_SUFFIX, choose
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,10 @@ def _rebuild(results: Place, study: str | None) -> None:
         return
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.study import folder, rebuild, series, suite
+    from sinkjax.study import folder, suite
+    from sinkjax.study.results import build
 
-    if chosen.suite:
-        several = series if chosen.experiment == SERIES else suite
-        terminal(several.build(chosen, chosen.folder))
-    else:
-        terminal(rebuild.build(chosen, chosen.folder))
+    terminal((suite.build if chosen.suite else build)(chosen, chosen.folder))
     print(printable(str(chosen.folder / folder.PAGE)))
 
 

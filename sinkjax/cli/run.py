@@ -32,8 +32,7 @@ from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.study.choice import as_series
-from sinkjax.study.registry import SERIES, trains
+from sinkjax.study.registry import SERIES, as_series, trains
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Report
@@ -89,7 +88,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.runtime import processes
     from sinkjax.runtime.hardware import is_joined, make_mesh
-    from sinkjax.study import folder, run, series, suite
+    from sinkjax.study import folder, run, suite
 
     axes = asked_axes(options)
     mesh = make_mesh(axes) if axes else None
@@ -100,8 +99,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     report_line = say if processes.first() else lambda line: None
     with reached(out):
         if chosen.suite:
-            several = series if chosen.experiment == SERIES else suite
-            report = several.carry_out(chosen, out, machine, report_line)
+            report = suite.carry_out(chosen, out, machine, report_line)
             show: Callable[[], None] = partial(terminal, report)
             missing = refusals(report, chosen.experiment == SERIES)
         else:

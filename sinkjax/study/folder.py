@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sinkjax.analysis.summary import summary_csv
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.files import plain_name, read_text, write, write_new
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report import stored
 from sinkjax.report.page import page
 from sinkjax.report.section import Report, Section
-from sinkjax.study.results import VALUES
-from sinkjax.sweeps.store import Store, described
+from sinkjax.runtime.hardware import facts
+from sinkjax.study.registry import STORE_SUFFIX
+from sinkjax.study.work import Batch, Calculation
+from sinkjax.sweeps.arrays import METADATA, codecs, storable
+from sinkjax.sweeps.computation import description, prompts_identity
+from sinkjax.sweeps.header import HARDWARE, IDENTITY, Header
+from sinkjax.sweeps.schedule import Chunk
+from sinkjax.sweeps.store import Store, begin, described, existing
 
 if TYPE_CHECKING:
     import xarray
 
-
-PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
+PAGE, SUMMARY, CLAIMS, FIGURES, VALUES = "report.html", "summary.csv", "claims.csv", "figures", "values"
+WHOLE = Chunk(0, (), 0)  # the one call of a calculation
 
 
 class RunValues(dict[str, Any]):
@@ -48,9 +57,12 @@ def _plain(value: object) -> object:
     raise TypeError(f"a value must be a number, a text or a list of these, not {type(value).__name__}")
 
 
+# Stores.
+
+
 def store_path(folder: Place, name: str) -> Place:
     """Return the path of a spec's store."""
-    return folder / f"{plain_name(name)}.zarr"
+    return folder / f"{plain_name(name)}{STORE_SUFFIX}"
 
 
 def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
@@ -75,6 +87,59 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
     return xarray.Dataset(attrs=dict(store.header.attributes))
 
 
+def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place) -> None:
+    """Compute and write the store `path`, unless it exists. Errors: a store of other numbers; no permission or no space."""
+    prompts = prompts_identity(batch.tokens, batch.lengths)
+    identity = description(model, "highest") | {"calculation": calculation.name, "prompts": prompts}
+    if calculation.declared is not None:
+        identity["declared"] = calculation.declared
+    if is_complete(path, identity):
+        return
+    data = calculation.compute(model, batch)
+    if set(data.data_vars) != set(calculation.variables):
+        given, declared = (", ".join(sorted(map(str, names))) for names in (data.data_vars, calculation.variables))
+        raise SinkjaxError(f"the calculation {calculation.name} declares the variables {declared}, but returns {given}")
+    write_whole(data, path, identity, dict(batch.study))
+
+
+def is_complete(path: Place, identity: Mapping[str, object]) -> bool:
+    """Return whether the store `path` exists and is complete. Errors: a store of other numbers."""
+    store = existing(path, identity)
+    return store is not None and store.finished and not store.faults
+
+
+def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
+    """Write a dataset atomically as the store `path`; `identity` and `study` are its provenance, as JSON.
+
+    It first becomes a single object, so several processes write the same store from it. A valid store from a faster process
+    stays. Errors: the store has other numbers; no permission or no space.
+    """
+    attributes = json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study}))
+    files = _files(dataset.assign_attrs(attributes))
+    store = begin(path, identity, lambda: _header(files))
+    if not store.finished:
+        store.write(WHOLE, 0, {name: np.frombuffer(content, np.uint8) for name, content in files.items()})
+        with contextlib.suppress(FileNotFoundError, ValueError):  # another process has finished, or the disk has failed
+            files = {name: array.tobytes() for name, array in store.read(WHOLE, 0).items()}
+        header = _header(files)
+        store.publish(header, {name: content for name, content in files.items() if name not in header.files()})
+
+
+def _files(dataset: xarray.Dataset) -> dict[str, bytes]:
+    """Return the files of a dataset as a zarr group."""
+    import zarr
+
+    files: dict[str, Any] = {}
+    dataset = dataset.map(lambda array: array.astype(storable(array.dtype)), keep_attrs=True).drop_encoding()
+    encoding = {name: {"filters": codecs(), "compressors": None} for name in dataset.variables}
+    dataset.to_zarr(zarr.storage.MemoryStore(files), mode="w", zarr_format=2, consolidated=True, encoding=encoding)
+    return {name: content.to_bytes() for name, content in files.items()}
+
+
+def _header(files: Mapping[str, bytes]) -> Header:
+    return Header(json.loads(files[METADATA])["metadata"])
+
+
 def write_results(section: Section, folder: Place) -> None:
     """Write a section's figures, summary and page into a folder."""
     for drawing in section.drawings:
@@ -90,17 +155,14 @@ def rebuild_kept(folder: Place) -> Section | Report | None:
 
     Errors: see `stored.kept`.
     """
-    if (folder / stored.FILE).is_file():
-        section = stored.kept(folder, FIGURES)
-        write_results(section, folder)
-        return section
-    members = sorted(file.parent for file in folder.glob(f"*/{stored.FILE}"))
-    if not members:
-        return None
-    found = [(place.name, stored.kept(place, FIGURES)) for place in members]
-    for (_, section), place in zip(found, members, strict=True):
+    alone = (folder / stored.FILE).is_file()
+    folders = [folder] if alone else sorted(file.parent for file in folder.glob(f"*/{stored.FILE}"))
+    kept = {place: stored.kept(place, FIGURES) for place in folders}
+    for place, section in kept.items():
         write_results(section, place)
-    named = tuple(dataclasses.replace(section, study=f"{section.study} on {name}") for name, section in found)
-    report = Report(f"{found[0][1].study} on {len(named)} models", named, {})
+    if alone or not kept:
+        return kept.get(folder)
+    named = tuple(dataclasses.replace(section, study=f"{section.study} on {place.name}") for place, section in kept.items())
+    report = Report(f"{next(iter(kept.values())).study} on {len(named)} models", named, {})
     write(folder / PAGE, page([dataclasses.replace(one, views=(), samples=()) for one in named], report.title, {}))
     return report

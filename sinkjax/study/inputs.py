@@ -18,9 +18,9 @@ from sinkjax.data.corpora import chosen_split, passages
 from sinkjax.data.fit import fitted
 from sinkjax.data.prompts import bos_ids, first_tokens, resolved_bos, trained_prefix
 from sinkjax.errors import SinkjaxError
-from sinkjax.study.choice import SIZES, Chosen
-from sinkjax.study.facts import TRAINED_WITH, bos_warning
+from sinkjax.study.numbers import TRAINED_WITH, bos_warning
 from sinkjax.study.premises import CHAT
+from sinkjax.study.registry import SIZES, Chosen
 from sinkjax.study.work import Batch, Inputs
 
 FIRST_TOKENS = 4
@@ -36,80 +36,65 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
             f"{with_tokenizer(model.source.get('model_type'), model.config.vocab_size)}"
         )
     bos = resolved_bos(model, config.bos if inputs.bos is None else inputs.bos)
-    trained = trained_prefix(model)[0]
-    missing: dict[str, str] = {}
-    if inputs.bos is None and bos == "none" and trained:
-        missing = {TRAINED_WITH: tokenizer.tokens(trained)[0]}
+    facts: dict[str, object] = {"text_sha256": ""}
     if inputs.kind in TEXTS:
-        split = chosen_split(config.text, config.split)
-        found = passages(
-            config.text,
-            config.prompts,
-            split=split,
-            length=config.length,
-            size=lambda text: len(tokenizer.encode(text)),
-            seed=config.seed,
-            field=config.field,
-            division=config.documents,
-            join=inputs.kind == "joined",
-        )
-        tokens, lengths = first_tokens(model, found.texts, bos, config.length)
-        tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256
-        origin = {"split": split, "documents": list(found.documents[:count]), "genres": list(found.genres[:count])}
+        cut, join = _of_text(config, tokenizer), inputs.kind == "joined"
+        texts = passages(config.text, config.prompts, seed=config.seed, join=join, **cut)
+        tokens, lengths = (values[:count] for values in first_tokens(model, texts.texts, bos, config.length))
+        facts = {"text": texts.source, "text_sha256": texts.sha256, "split": chosen_split(config.text, config.split)}
+        facts |= {"documents": list(texts.documents[:count]), "genres": list(texts.genres[:count])}
     else:
         size, prefix = model.config.vocab_size or 0, bos_ids(model, bos)
         tokens = drawn(inputs.kind, tokenizer, prefix, count, config.length, size, config.seed)
         lengths = np.full(count, config.length, np.int32)
-        source = {"random": "random tokens", "repeat": "one random token, repeated"}[inputs.kind] + f", seed {config.seed}"
-        digest, origin = "", {}
-    texts = [tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+        what = {"random": "random tokens", "repeat": "one random token, repeated"}[inputs.kind]
+        facts["text"] = f"{what}, seed {config.seed}"
+    if inputs.bos is None and bos == "none" and (trained := trained_prefix(model)[0]):
+        facts[TRAINED_WITH] = tokenizer.tokens(trained)[0]
+    rows = [tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     study: dict[str, object] = {
         "experiment": chosen.experiment,
         "config": documents.plain(documents.fields(config)),
-        "text": source,
-        "text_sha256": digest,
-        **origin,
+        **facts,
         "bos": bos,
-        **missing,
-        "first_tokens": list(zip(tokens[0, :FIRST_TOKENS].tolist(), texts[0], strict=False)),
-        "token_texts": texts,
+        "first_tokens": list(zip(tokens[0, :FIRST_TOKENS].tolist(), rows[0], strict=False)),
+        "token_texts": rows,
     }
     return Batch(tokens, lengths, study)
 
 
+def _of_text(config: Any, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return how the passages of a study's text are cut."""
+    split, cut = chosen_split(config.text, config.split), {"field": config.field, "division": config.documents}
+    return {"split": split, "length": config.length, "size": lambda text: len(tokenizer.encode(text)), **cut}
+
+
 def fit(config: Any, unstated: Collection[str], tokenizer: Tokenizer) -> tuple[Any, str]:
-    """Fit a study's `prompts` and `length` to a text of the user's, as far as they are unstated, and say how.
+    """Fit a study's `prompts` and `length` to a text of the user's, as far as they are unstated.
 
     Returns:
-        The config, and a sentence, "" if nothing changed. Errors: as for `data.fit.fitted`.
+        The config, and a sentence that says how, "" if nothing changed. Errors: as for `data.fit.fitted`.
     """
-    number, length, said = fitted(
-        config.text,
-        config.prompts,
-        config.length,
-        given=SIZES - {*unstated},
-        split=chosen_split(config.text, config.split),
-        size=lambda text: len(tokenizer.encode(text)),
-        field=config.field,
-        division=config.documents,
-    )
-    return dataclasses.replace(config, prompts=number, length=length), said
+    number, length, how = fitted(config.text, config.prompts, given=SIZES - {*unstated}, **_of_text(config, tokenizer))
+    return dataclasses.replace(config, prompts=number, length=length), how
 
 
-def announced(model: Model, study: Mapping[str, object]) -> str:
+def announced(model: Model, study: Mapping[str, Any]) -> str:
     """Describe the prefix of prompts in a line; a warning if the model was trained with one and they have none."""
     if TRAINED_WITH in study:
         return f"warning: {bos_warning(str(model.source['name']), study)}"
-    why, (token, text) = trained_prefix(model)[1], study["first_tokens"][0]  # type: ignore[index]
-    how = f" ({why})" if why and study["bos"] == "model" else ""
-    return "BOS: none" if study["bos"] == "none" else f"BOS: {text!r}, token {token}{how}"
+    if study["bos"] == "none":
+        return "BOS: none"
+    why, (token, text) = trained_prefix(model)[1], study["first_tokens"][0]
+    return f"BOS: {text!r}, token {token}" + (f" ({why})" if why and study["bos"] == "model" else "")
 
 
 def of_chat(model: Model, bos: Iterable[object]) -> str:
     """Say that one of these prefixes of prompts begins chat turns, so that no claim about a BOS is for it; "" if none does."""
     tokenizer = model.tokenizer
-    for token in bos:
-        if tokenizer is not None and isinstance(token, int) and (text := tokenizer.tokens([token])[0]) in CHAT:
+    texts = [tokenizer.tokens([token])[0] for token in bos if isinstance(token, int)] if tokenizer is not None else []
+    for text in texts:
+        if tokenizer is not None and text in CHAT:
             other = next((one for one in tokenizer.special if tokenizer.tokens([one])[0] == END), None)
             instead = "" if other is None else f"; --bos {other} takes {END!r}"
             return (

@@ -21,15 +21,15 @@ from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
-from sinkjax.study.places import ALL, Place
+from sinkjax.study.layers import ALL, Layers
 
 if TYPE_CHECKING:
     import jax
     import xarray
 
 AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]", the measure of an axis, reads "the position"
-RECEIVED, SIZES, MEDIANS = Probe(attention_received=True), Probe(resid_max=True), Probe(resid_max=True, resid_median=True)
 PERCENT = (0.0, 100.0)
+Values = Callable[["xarray.Dataset"], NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,19 +39,19 @@ class Measure:
     Attributes:
         name: Name with its unit, such as "heads that sink on key 0 (%)".
         of: Dataset of a sweep -> float[edit, prompt]; of a training, float[run].
-        asks: The statistics that it reads.
+        asks: The statistics that it needs.
         unit: Unit of a difference.
         range: Lowest and highest value; None if it has no bounds.
         log: Whether it is compared in logarithms, as sizes without an upper bound are.
         note: Its definition, for the page.
-        position: The position that it reads, if any. It must exist in the prompts.
+        position: The position that it measures, if any. It must exist in the prompts.
         seen: Whether enough queries must see this position.
         axis, make: The axis of a sweep whose value in each condition it is made for, and how (`own`).
-        whole: Whether its value can be the whole of which an effect is a share.
+        whole: Whether an effect can be a share of its value.
     """
 
     name: str
-    of: Callable[[xarray.Dataset], NDArray[Any]]
+    of: Values
     asks: Probe = Probe()
     unit: str = ""
     range: tuple[float, float] | None = None
@@ -64,13 +64,13 @@ class Measure:
     whole: bool = True
 
 
-def percentage(name: str, of: Callable[[xarray.Dataset], NDArray[Any]], asks: Probe = Probe(), **facts: Any) -> Measure:
-    """Return a measure in per cent. Arguments as of `Measure`."""
-    return Measure(name, of, asks, "percentage points", PERCENT, **facts)
+def percentage(name: str, of: Values, asks: Probe = Probe(), **attributes: Any) -> Measure:
+    """Return a measure in per cent. attributes: further attributes of `Measure`."""
+    return Measure(name, of, asks, "percentage points", PERCENT, **attributes)
 
 
 def own(axis: str, make: Callable[[Any], Measure]) -> Measure:
-    """Return a measure that each condition has at its own value of an axis, such as the position that is edited.
+    """Return a measure that is made for each condition's value on an axis, such as the position that is edited.
 
     Args:
         axis: The axis.
@@ -80,19 +80,19 @@ def own(axis: str, make: Callable[[Any], Measure]) -> Measure:
     return dataclasses.replace(named, name=AXIS.sub(r"the \1", named.name), axis=axis, make=make, position=None)
 
 
-def at_position(position: object, **facts: Any) -> dict[str, Any]:
-    return {"position": position if isinstance(position, int) else None, **facts}
+def _mean_over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+    later_queries = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
+    return (sums / jnp.maximum(later_queries, 1)).mean(axis=1)
 
 
-def in_layers(layers: Place | None) -> str:
-    return "" if layers in (None, ALL) else f" in {layers.label}"
+def _to_first(weights: jax.Array, view: Any) -> jax.Array:
+    return weights[..., 0].mean(axis=1)
 
 
-def layer_index(layers: Place | None) -> Any:
-    """The index of some layers along their axis."""
-    return slice(None) if layers is None or layers.layers is None else list(layers.layers)
-
-
+_MEAN = Statistic("mean_attention", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), _mean_over_heads, "later")
+RECEIVED, SIZES, MEDIANS = Probe(attention_received=True), Probe(resid_max=True), Probe(resid_max=True, resid_median=True)
+MEAN_ATTENTION = Probe(extra=(_MEAN,))  # from later queries, mean over heads: without their axis, many edits stay small
+ATTENTION_TO_FIRST = Probe(extra=(Statistic("attention_to_first", Site.WEIGHTS, _to_first, ("prompt", "layer", "query")),))
 SINKS = """A head sinks on a key if its mean attention to it, over the key's own and all later queries, also those whose window
     has lost the key, is above eps (Gu et al. 2025)."""
 LATER_SINKS = """A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but
@@ -103,107 +103,92 @@ LATER_READOUT = """The paper's readout: attention averaged over the heads of one
     query at the key itself, whose attention the edit decides, is left out."""
 
 
-def sink_rate(key: int, eps: float, layers: Place | None = None) -> Measure:
-    """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
+def sink_rate(key: int, eps: float, layers: Layers = ALL) -> Measure:
+    """Return the percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
+    name = f"heads that sink on key {key} (%){layers.suffix}"
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
-        found: NDArray[Any] = 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layer_index(layers)].mean(axis=-1)
-        return found
+        return np.asarray(100 * metrics.sink_rate(data, key, eps, per="layer")[..., layers.index].mean(axis=-1))
 
-    return percentage(
-        f"heads that sink on key {key} (%){in_layers(layers)}", of, RECEIVED, note=SINKS, **at_position(key, seen=True)
-    )
+    return percentage(name, of, RECEIVED, note=SINKS, position=key, seen=True)
 
 
-def later_sink_rate(key: int, eps: float, layers: Place | None = None, shares: bool = False) -> Measure:
-    """Percentage of the heads of some layers that sink on a key, as its later queries see it.
+def later_sink_rate(key: int, eps: float, layers: Layers = ALL, shares: bool = False) -> Measure:
+    """Return the percentage of the heads of some layers that sink on a key, as its later queries see it.
 
     shares: of each row's weight, for rows that do not sum to 1.
     """
+    asks, name = Probe(extra=(sinking_heads(eps, shares=shares),)), f"heads that sink on key {key} (%){layers.suffix}"
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["sinking_heads"].values[..., layer_index(layers), key].mean(axis=-1))
+        return np.asarray(100 * data["sinking_heads"].values[..., layers.index, key].mean(axis=-1))
 
-    asks = Probe(extra=(sinking_heads(eps, shares=shares),))
-    return percentage(
-        f"heads that sink on key {key} (%){in_layers(layers)}", of, asks, note=LATER_SINKS, **at_position(key, seen=True)
-    )
+    return percentage(name, of, asks, note=LATER_SINKS, position=key, seen=True)
 
 
 def strongest_other_sink(key: int, eps: float) -> Measure:
-    """Percentage of heads that sink on whichever other key has most of them, among keys that enough queries see."""
+    """Return the percentage of heads that sink on whichever other key has most of them, among keys that enough queries see."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         keys = [other for other in range(data.sizes["key"] - MIN_QUERIES + 1) if other != key]
-        found: NDArray[Any] = 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
-        return found
+        return np.asarray(100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0))
 
-    return percentage(f"heads that sink on the strongest key but {key} (%)", of, RECEIVED, **at_position(key))
+    return percentage(f"heads that sink on the strongest key but {key} (%)", of, RECEIVED, position=key)
 
 
 def attention_to(key: int, layer: int) -> Measure:
-    """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
+    """Return the attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
+    name = f"attention to key {key} in layer {layer}, mean over heads (%)"
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * _in_layer(data, layer)[..., key].mean(axis=-1))
 
-    name = f"attention to key {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, RECEIVED, note=READOUT, **at_position(key, seen=True))
+    return percentage(name, of, RECEIVED, note=READOUT, position=key, seen=True)
 
 
 def strongest_other_attention(key: int, layer: int) -> Measure:
-    """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
+    """Return the attention in one layer, mean over heads, to the strongest other key, among keys that enough queries see."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         received = _in_layer(data, layer)[..., : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
         return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
     name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, RECEIVED, **at_position(key))
+    return percentage(name, of, RECEIVED, position=key)
 
 
 def _in_layer(data: xarray.Dataset, layer: int) -> NDArray[Any]:
-    """Attention received in one layer, float[edit, prompt, head, key]. Raises Absent if the model has no such layer."""
+    """Return the attention received in one layer, float[edit, prompt, head, key]. Raises Absent for a layer beyond the last."""
     if layer >= data.sizes["layer"]:
         raise Absent(f"the model has no layer {layer}, as it has {data.sizes['layer']}")
     return np.asarray(data["attention_received"].values[..., layer, :, :])
 
 
-@functools.cache
-def mean_attention() -> Probe:
-    """Ask for the attention that keys receive from later queries, mean over heads: without their axis, many edits stay small."""
-
-    def over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
-        seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
-        return (sums / jnp.maximum(seen_by, 1)).mean(axis=1)
-
-    return Probe(extra=(Statistic("mean_attention", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads, "later"),))
-
-
 def later_attention_to(key: int, layer: int) -> Measure:
-    """Attention of later queries to a key in one layer, mean over heads, in per cent."""
+    """Return the attention of later queries to a key in one layer, mean over heads, in per cent."""
+    name = f"attention to key {key} in layer {layer}, mean over heads (%)"
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
-    name = f"attention to key {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, mean_attention(), note=LATER_READOUT, **at_position(key, seen=True))
+    return percentage(name, of, MEAN_ATTENTION, note=LATER_READOUT, position=key, seen=True)
 
 
-@functools.cache
-def attention_to_first() -> Probe:
-    """Ask for each query's attention to the first key, mean over heads."""
+def strongest_later_attention(key: int, layer: int) -> Measure:
+    """Return the attention of later queries in one layer to the strongest other key, among keys that enough of them see."""
 
-    def of(weights: jax.Array, view: Any) -> jax.Array:
-        return weights[..., 0].mean(axis=1)
+    def of(data: xarray.Dataset) -> NDArray[Any]:
+        received = data["mean_attention"].values[..., layer, : data.sizes["key"] - MIN_QUERIES]
+        return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
-    return Probe(extra=(Statistic("attention_to_first", Site.WEIGHTS, of, ("prompt", "layer", "query")),))
+    name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
+    return percentage(name, of, MEAN_ATTENTION, position=key)
 
 
 def attention_to_first_behind(position: int, layer: int | None = None) -> Measure:
-    """Attention to key 0 from the queries after a position, mean over heads of one layer or of all, in per cent.
+    """Return the attention to key 0 from the queries after a position, mean over heads of one layer or of all, in per cent.
 
-    It is what a token at the position can take: earlier queries do not see it, and have few keys to choose from.
+    A token at the position can take only this attention: earlier queries do not see it, and have few keys to choose from.
     """
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
@@ -212,51 +197,39 @@ def attention_to_first_behind(position: int, layer: int | None = None) -> Measur
 
     where = "mean over heads and layers" if layer is None else f"in layer {layer}, mean over heads"
     name = f"attention to key 0 from queries behind position {position}, {where} (%)"
-    return percentage(name, of, attention_to_first(), **at_position(position, seen=True))
+    return percentage(name, of, ATTENTION_TO_FIRST, position=position, seen=True)
 
 
-def strongest_later_attention(key: int, layer: int) -> Measure:
-    """Attention of later queries in one layer to whichever other key receives most, among keys that enough of them see."""
-
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        received = data["mean_attention"].values[..., layer, : data.sizes["key"] - MIN_QUERIES]
-        return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
-
-    name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, mean_attention(), **at_position(key))
-
-
-def largest_activation(position: int, layers: Place | None = None) -> Measure:
-    """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
-    name = f"largest |h| at position {position}{in_layers(layers)}"
-    return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, **at_position(position))
+def largest_activation(position: int, layers: Layers = ALL) -> Measure:
+    """Return the largest |h| at a position after some layers; with all layers, the embedding counts too."""
+    name = f"largest |h| at position {position}{layers.suffix}"
+    return Measure(name, lambda data: largest(data, layers)[..., position], SIZES, log=True, position=position)
 
 
 def largest_elsewhere(position: int) -> Measure:
-    """Largest |h| over all depths and positions but one."""
+    """Return the largest |h| over all depths and positions but one."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
 
-    return Measure(f"largest |h| at any position but {position}", of, SIZES, log=True, **at_position(position))
+    return Measure(f"largest |h| at any position but {position}", of, SIZES, log=True, position=position)
 
 
-def typical_activation(layers: Place | None = None) -> Measure:
-    """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
-    name = f"largest |h| at a typical position but 0{in_layers(layers)}"
+def typical_activation(layers: Layers = ALL) -> Measure:
+    """Return the largest |h| after some layers at a typical position: the median over positions 1 and later."""
+    name = f"largest |h| at a typical position but 0{layers.suffix}"
     return Measure(name, lambda data: np.asarray(np.nanmedian(largest(data, layers)[..., 1:], axis=-1)), SIZES, log=True)
 
 
-def largest(data: xarray.Dataset, layers: Place | None) -> NDArray[Any]:
-    """Largest |h| at each position after some layers, with all layers the embedding's too: float[edit, prompt, position]."""
+def largest(data: xarray.Dataset, layers: Layers) -> NDArray[Any]:
+    """Return the largest |h| after some layers, with all layers the embedding's too: float[edit, prompt, position]."""
     sizes, count = data["resid_max"].values, data.sizes["depth"] - 1
-    chosen = range(count) if layers is None or layers.layers is None else layers.layers
-    depths = [one + 1 for one in chosen]
+    depths = [number + 1 for number in (range(count) if layers.layers is None else layers.layers)]
     return np.asarray(sizes[:, :, [0, *depths] if len(depths) == count else depths].max(axis=-2))
 
 
 def loss(start: int = 0) -> Measure:
-    """Mean negative log-likelihood of the next tokens, from position `start`, in nats per token."""
+    """Return the mean negative log-likelihood of the next tokens, from position `start`, in nats per token."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(data["nll"].isel(position=slice(start, None)).mean("position").values)
@@ -265,20 +238,20 @@ def loss(start: int = 0) -> Measure:
     return Measure(name, of, Probe(nll=True), unit="nats")
 
 
-def covers(one: Probe, other: Probe) -> bool:
-    """Whether a probe asks for all that another asks for, in the same way."""
-    pairs = [(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(Probe)]
+def covers(probe: Probe, other: Probe) -> bool:
+    """Return whether a probe asks for everything that another one asks for, in the same way."""
+    pairs = [(getattr(probe, field.name), getattr(other, field.name)) for field in dataclasses.fields(Probe)]
     return all(set(more) <= set(mine) if isinstance(more, tuple) else not more or mine == more for mine, more in pairs)
 
 
-def merged(one: Probe, other: Probe) -> Probe:
-    """The probe that asks for what either of two asks for."""
+def merged(probe: Probe, other: Probe) -> Probe:
+    """Return the probe that asks for everything that either of two asks for."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(Probe):
-        mine, more = getattr(one, field.name), getattr(other, field.name)
+        mine, more = getattr(probe, field.name), getattr(other, field.name)
         if field.name in ("capture", "extra"):
             named = {entry.name: entry for entry in mine}
-            if odd := [name for name, entry in {entry.name: entry for entry in more}.items() if named.get(name, entry) != entry]:
+            if odd := [entry.name for entry in more if named.get(entry.name, entry) != entry]:
                 raise SinkjaxError(f"two measures ask for {odd[0]} in different ways, and a sweep can measure it in one only")
             changes[field.name] = (*mine, *(entry for entry in more if entry.name not in named))
         else:
@@ -287,7 +260,7 @@ def merged(one: Probe, other: Probe) -> Probe:
 
 
 def probe_of(measures: Iterable[Measure], probe: Probe = Probe()) -> Probe:
-    """Return the statistics that measures read, and those of a probe."""
+    """Return the statistics that measures need, and those of a probe."""
     return functools.reduce(merged, (measure.asks for measure in measures), probe)
 
 
@@ -302,7 +275,7 @@ def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray[Any]:
         float64[edit, prompt], NaN in prompts that overflowed.
 
     Raises:
-        SinkjaxError: The sweep lacks a statistic that the measure needs; it returns other than these numbers.
+        SinkjaxError: The sweep lacks a statistic that the measure needs, or the measure returns something else.
     """
     try:
         with quietly():
@@ -310,5 +283,5 @@ def read_measure(measure: Measure, data: xarray.Dataset) -> NDArray[Any]:
     except KeyError as error:
         if isinstance(error, SinkjaxError):
             raise
-        held = ", ".join(map(str, data.data_vars))
-        raise SinkjaxError(f"the measure {measure.name!r} needs {error}, which was not measured; there is {held}") from error
+        present = ", ".join(map(str, data.data_vars))
+        raise SinkjaxError(f"the measure {measure.name!r} needs {error}, which was not measured; there is {present}") from error

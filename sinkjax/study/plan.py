@@ -72,7 +72,8 @@ def show_parts(
 
 def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> None:
     """Print edits, prompts, calls, compilations, bytes, FLOPs and an estimate of the time."""
-    b, T = plan.schedule.prompt_block, plan.positions
+    b, T, idle = plan.schedule.prompt_block, plan.positions, hardware.processes - plan.processes
+    processes = f"{hardware.processes}" + f", {idle} of them idle: {plan.processes} are enough" * (idle > 0)
     lines = [
         ("edits", plan.edits),
         *(("", kind) for kind in plan.kinds),
@@ -80,7 +81,7 @@ def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, 
         ("attention", plan.attention),
         ("compilations", plan.compiles),
         ("devices", f"{plan.devices * hardware.shards}" + f", {hardware.shards} for each copy" * (hardware.shards > 1)),
-        *_of_processes(plan, hardware),
+        *([("processes", processes)] if hardware.processes > 1 else []),
         ("calls of a device", f"{plan.rounds} of {b} prompts and up to {max(plan.schedule.widths)} edits"),
         ("tokens in a call", f"up to {b * T * max(plan.schedule.widths):,}"),
         ("use of the devices", f"{plan.kept:.0%} of their time goes into blocks that one device would have to compute"),
@@ -91,48 +92,20 @@ def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, 
         ("FLOPs", f"{plan.flops:.3g}"),
         ("time", _time(plan, config, probe, dtype, hardware)),
     ]
-    show(title, ("", ""), lines, "the time leaves out compilation and all that is not in a block")
+    show(title, ("", ""), lines, "the time excludes compilation and work outside blocks")
 
 
 def _time(plan: Plan, config: Config, probe: Probe, dtype: str, hardware: Hardware) -> str:
     """Describe the time of a sweep's blocks: processor time on a CPU, which others may also use, else wall-clock time."""
-    flops = plan.flops if hardware.kind == "cpu" else plan.critical_flops / hardware.shards
+    on_cpu = hardware.kind == "cpu"
+    flops, source = plan.flops if on_cpu else plan.critical_flops / hardware.shards, "measured here on a block"
     if hardware.platform in PLATFORMS:
         rate, source = PLATFORMS[hardware.platform].rates.get(dtype), f"of the data sheet of {hardware.platform}"
     else:
-        rate, source = block_rate(config, plan.positions, probe, dtype), "measured here on a block"
+        rate = block_rate(config, plan.positions, probe, dtype)
     if not rate:
         return f"no rate for {dtype}"
-    what = " of processor time" * (hardware.kind == "cpu")
-    return f"about {duration(flops / rate)}{what} at the {rate / 1e9:,.0f} GFLOP/s {source}"
-
-
-def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
-    """Describe how many processes have a part of a sweep, if there are several."""
-    if hardware.processes == 1:
-        return []
-    idle = hardware.processes - plan.processes
-    return [("processes", f"{hardware.processes}" + f", {idle} of them idle: {plan.processes} are enough" * (idle > 0))]
-
-
-def process_bytes(parts: Iterable[tuple[bool, int, int]], config: Config, dtype: str) -> int:
-    """Estimate the peak memory of a CPU process that runs a study's parts in order and makes its page.
-
-    Args:
-        parts: For each part, whether it runs on the untrained twin (which, once loaded, stays), the bytes that it needs besides
-            the models, and the number of programs that it compiles (which also stay).
-        config: The architecture of both models.
-        dtype: Their dtype.
-
-    Returns:
-        Bytes of resident memory.
-    """
-    own = params.count(config) * jnp.dtype(dtype).itemsize + VOCABULARY_ENTRY * (config.vocab_size or 0)
-    models, kept, peak = 1, LIBRARIES, 0
-    for twin, beside, programs in parts:
-        models, kept = max(models, 1 + twin), kept + PROGRAM * programs
-        peak = max(peak, kept + models * own + beside)
-    return max(peak, kept + PAGE)
+    return f"about {duration(flops / rate)}{' of processor time' * on_cpu} at the {rate / 1e9:,.0f} GFLOP/s {source}"
 
 
 def block_seconds(parts: Iterable[Planned], config: Config, dtype: str) -> float:
@@ -141,15 +114,22 @@ def block_seconds(parts: Iterable[Planned], config: Config, dtype: str) -> float
     return sum(planned.flops / block_rate(config, planned.positions, probe, dtype) for probe, planned in sweeps)
 
 
-def study_bytes(parts: Sequence[Planned], config: Config, dtype: str) -> int:
-    """Return `process_bytes` for a study's sweeps and calculations."""
-    needs = []
+def study_bytes(parts: Iterable[Planned], config: Config, dtype: str) -> int:
+    """Estimate the peak memory of a CPU process that runs a study's parts in order and makes its page, in bytes.
+
+    The untrained twin stays once it is loaded, and so do compiled programs.
+    """
+    model = params.count(config) * jnp.dtype(dtype).itemsize + VOCABULARY_ENTRY * (config.vocab_size or 0)
+    models, kept, peak = 1, LIBRARIES, 0
     for spec, planned in parts:
         if isinstance(spec, Calculation):
-            needs.append((spec.twin, spec.beside(config, dtype), 0))
-        elif planned is not None:
-            needs.append((spec.twin, planned.peak_bytes - planned.bytes["parameters"], planned.compiles))
-    return process_bytes(needs, config, dtype)
+            beside, programs = spec.beside(config, dtype), 0
+        else:
+            assert planned is not None
+            beside, programs = planned.peak_bytes - planned.bytes["parameters"], planned.compiles
+        models, kept = max(models, 1 + spec.twin), kept + PROGRAM * programs
+        peak = max(peak, kept + models * model + beside)
+    return max(peak, kept + PAGE)
 
 
 def show_total(title: str, parts: Sequence[Planned], config: Config, dtype: str) -> None:
@@ -160,7 +140,7 @@ def show_total(title: str, parts: Sequence[Planned], config: Config, dtype: str)
         ("FLOPs", f"{sum(planned.flops for _, planned in parts if planned):.3g}"),
         ("processor time", f"about {duration(block_seconds(parts, config, dtype))} in blocks, at the rate measured here"),
     ]
-    show(title, ("", ""), lines, "memory with the libraries; the time leaves out loading, compiling, continuations and the page")
+    show(title, ("", ""), lines, "memory with the libraries; the time excludes loading, compiling, continuations and the page")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
@@ -219,13 +199,11 @@ def block_rate(config: Config, T: int, probe: Probe, dtype: str) -> float:
         slots = empty_slots(step, {"layers": jax.tree.map(lambda leaf: leaf[None], layer)}, h, probe)
         return step((h, slots), (jnp.asarray(0), layer))
 
-    jax.block_until_ready(run(h, layer))
+    def seconds() -> float:
+        start = clock()
+        jax.block_until_ready(run(h, layer))
+        return clock() - start
+
+    seconds()
     flops = block_flops(config, T) * prompts * T
-    repeats = max(1, min(REPEATS, int(MOST_FLOPS / flops)))
-    return flops / statistics.median(_seconds(lambda: run(h, layer), clock) for _ in range(repeats))
-
-
-def _seconds(call: Callable[[], Any], clock: Callable[[], float]) -> float:
-    start = clock()
-    jax.block_until_ready(call())
-    return clock() - start
+    return flops / statistics.median(seconds() for _ in range(max(1, min(REPEATS, int(MOST_FLOPS / flops)))))

@@ -19,12 +19,13 @@ from sinkjax.model.positions import AddedPosition, ScorePosition
 from sinkjax.study.measures import Measure
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.settings import UNTRAINED
-from sinkjax.study.work import Sweep, Where
+from sinkjax.study.work import Selection, Sweep
 
 MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
 # All other positions are added to scores.
 POSITIONS = {"Rope": "rotary", "LayerRopes": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}
+RMS = RMSNorm | OffsetRMSNorm
 Test = Callable[[Numbers], tuple[bool, str]]  # whether it holds, and the number that decides
 
 
@@ -43,56 +44,48 @@ def kind_of_positions(architecture: Config) -> str:
 
 
 def needs(study: str, architecture: Config, *parts: str) -> None:
-    """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
-    RMS, plain = RMSNorm | OffsetRMSNorm, architecture.normaliser == Softmax()
-    scales = architecture.score_scale if isinstance(architecture.score_scale, tuple) else (architecture.score_scale,)
-    usual = architecture.head_dim**-0.5
-    there = {
-        "vocabulary": architecture.vocab_size is not None,
-        "rotary positions": architecture.rope_of(0) is not None,
-        "embedding without positions": not isinstance(architecture.position, AddedPosition),
-        "plain embedding": not architecture.embed_norm and architecture.embed_width is None,
-        "scores without positions": not isinstance(architecture.position, ScorePosition),
-        "scores without a kernel": not architecture.normaliser.kernel,
-        "scores without a soft cap": architecture.caps.scores is None,
-        "position vectors": isinstance(architecture.position, AddedPosition),
-        "query biases": architecture.qkv_bias,
-        "keys without a LayerNorm": isinstance(getattr(architecture.qk_norm, "norm", architecture.qk_norm), RMS | None),
-        "rotation after all norms": not isinstance(architecture.qk_norm, AfterRotation),
-        "queries without growth": not any(rope.growth for rope in architecture.ropes),
-        "causal mask": architecture.prefix is None,
-        "norm": architecture.norm is not None,
-        "RMSNorm": isinstance(architecture.norm, RMS),
-        "pre-norm": architecture.layout.inputs and not architecture.layout.parallel,  # outputs may be normed too
-        "norm before attention": architecture.layout.inputs,
-        "MLP": architecture.mlp_width is not None,
-        "gated MLP": architecture.gated_mlp,
-        "MLP without experts": architecture.experts is None,
-        "concatenated heads": not architecture.summed_heads,
-        "softmax": plain and isinstance(architecture.kv_bias, ValueBias | None) and architecture.caps.scores is None,
-        "sliding windows": any(window is not None for window in architecture.windows or ()),
-        "usual scale": all(scale is None or scale == usual for scale in scales),
-    }
-    detail = {
-        "embedding without positions": f" but {architecture.position}",
-        "scores without positions": f" but {architecture.position}",
-        "scores without a kernel": f" but {architecture.normaliser}",
-        "rotation after all norms": f" but {architecture.qk_norm}",
-        "queries without growth": f" but {', '.join(str(rope.growth) for rope in architecture.ropes)}",
-        "causal mask": f" but a prefix of {architecture.prefix}",
-        "pre-norm": f" but {architecture.norm_place}",
-        "norm before attention": f" but its place is {architecture.norm_place}",
-        "RMSNorm": f" but {architecture.norm}",
-        "softmax": f" but {architecture.normaliser}"
-        if not plain
-        else f" over keys alone but {architecture.kv_bias}"
-        if architecture.kv_bias
-        else " without a soft cap on scores",
-        "usual scale": f" of scores but {', '.join(f'{scale or usual:g}' for scale in scales)}",
+    """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts; name the first that it lacks."""
+    one, plain = architecture, architecture.normaliser == Softmax()
+    scales = one.score_scale if isinstance(one.score_scale, tuple) else (one.score_scale,)
+    usual = one.head_dim**-0.5
+    growth = [rope.growth for rope in one.ropes]
+    over_keys = f" over keys alone but {one.kv_bias}" if one.kv_bias else " without a soft cap on scores"
+    present: dict[str, tuple[bool, str]] = {  # part -> whether the model has it, and what it has instead
+        "vocabulary": (one.vocab_size is not None, ""),
+        "rotary positions": (one.rope_of(0) is not None, ""),
+        "embedding without positions": (not isinstance(one.position, AddedPosition), f" but {one.position}"),
+        "plain embedding": (not one.embed_norm and one.embed_width is None, ""),
+        "scores without positions": (not isinstance(one.position, ScorePosition), f" but {one.position}"),
+        "scores without a kernel": (not one.normaliser.kernel, f" but {one.normaliser}"),
+        "scores without a soft cap": (one.caps.scores is None, ""),
+        "position vectors": (isinstance(one.position, AddedPosition), ""),
+        "query biases": (one.qkv_bias, ""),
+        "keys without a LayerNorm": (isinstance(getattr(one.qk_norm, "norm", one.qk_norm), RMS | None), ""),
+        "rotation after all norms": (not isinstance(one.qk_norm, AfterRotation), f" but {one.qk_norm}"),
+        "queries without growth": (not any(growth), f" but {', '.join(map(str, growth))}"),
+        "causal mask": (one.prefix is None, f" but a prefix of {one.prefix}"),
+        "norm": (one.norm is not None, ""),
+        "RMSNorm": (isinstance(one.norm, RMS), f" but {one.norm}"),
+        "pre-norm": (one.layout.inputs and not one.layout.parallel, f" but {one.norm_place}"),  # outputs may be normed too
+        "norm before attention": (one.layout.inputs, f" but its place is {one.norm_place}"),
+        "MLP": (one.mlp_width is not None, ""),
+        "gated MLP": (one.gated_mlp, ""),
+        "MLP without experts": (one.experts is None, ""),
+        "concatenated heads": (not one.summed_heads, ""),
+        "softmax": (
+            plain and isinstance(one.kv_bias, ValueBias | None) and one.caps.scores is None,
+            over_keys if plain else f" but {one.normaliser}",
+        ),
+        "sliding windows": (any(window is not None for window in one.windows or ()), ""),
+        "usual scale": (
+            all(scale is None or scale == usual for scale in scales),
+            f" of scores but {', '.join(f'{scale or usual:g}' for scale in scales)}",
+        ),
     }
     for part in ("vocabulary", *parts):
-        if not there[part]:
-            raise SinkjaxError(f"{study} cannot run: this model has no {part}{detail.get(part, '')}")
+        has, instead = present[part]
+        if not has:
+            raise SinkjaxError(f"{study} cannot run: this model has no {part}{instead}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,38 +104,27 @@ class Premise:
 def all_of(*premises: Premise) -> Premise:
     """Return the premise that several hold; the first one that fails is reported."""
 
-    def test(read: Numbers) -> tuple[bool, str]:
-        found = [one.test(read) for one in premises]
-        return next((one for one in found if not one[0]), (True, "; ".join(text for _, text in found)))
+    def test(numbers: Numbers) -> tuple[bool, str]:
+        results = [premise.test(numbers) for premise in premises]
+        return next((one for one in results if not one[0]), (True, "; ".join(text for _, text in results)))
 
     return Premise(test, lambda architecture: all(one.fits(architecture) for one in premises))
 
 
 def reaches(measure: Measure, sweep: Sweep, least: float) -> Premise:
     """Return the premise that a measure's mean over documents, without an edit, is at least a cut-off that a paper states."""
-    return Premise(lambda read: _unedited(read, measure, sweep, least, at_least=True))
+    return Premise(lambda numbers: _unedited(numbers, measure, sweep, least, at_least=True))
 
 
 def below(measure: Measure, sweep: Sweep, most: float) -> Premise:
     """Return the premise that a measure's mean over documents, without an edit, is below a cut-off that a paper states."""
-    return Premise(lambda read: _unedited(read, measure, sweep, most, at_least=False))
+    return Premise(lambda numbers: _unedited(numbers, measure, sweep, most, at_least=False))
 
 
-def _unedited(read: Numbers, measure: Measure, sweep: Sweep, cut: float, at_least: bool) -> tuple[bool, str]:
-    mean = float(read.first(measure, sweep).mean())
+def _unedited(numbers: Numbers, measure: Measure, sweep: Sweep, cut: float, at_least: bool) -> tuple[bool, str]:
+    mean = float(numbers.first(measure, sweep).mean())
     holds = mean >= cut if at_least else mean < cut
     return holds, f"{measure.name} is {three_digits(mean)}, and must be {'at least' if at_least else 'below'} {cut:g}"
-
-
-def exceeds(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
-    """Return the premise that a measure's mean without an edit is above another's, such as the strongest other key's."""
-
-    def test(read: Numbers) -> tuple[bool, str]:
-        one, another = (float(read.first(of, sweep).mean()) for of in (measure, other))
-        text = f"{measure.name} is {three_digits(one)}, and must be above {three_digits(another)}, the {other.name}"
-        return one > another, text
-
-    return Premise(test)
 
 
 def is_sink(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
@@ -152,29 +134,31 @@ def is_sink(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
 
     Args:
         measure: The attention to the key.
-        sweep: The sweep whose unedited model is read; its untrained twin is measured for this premise.
+        sweep: The sweep whose unedited model is measured; its untrained twin is measured for this premise.
         other: The attention to the strongest other key.
     """
+    return Premise(lambda numbers: _sinks(numbers, measure, sweep, other))
 
-    return Premise(lambda read: _sinks(read, measure, sweep, other))
 
-
-def _sinks(read: Numbers, measure: Measure, sweep: Sweep, other: Measure) -> tuple[bool, str]:
-    strongest, text = exceeds(measure, sweep, other).test(read)
-    if str(getattr(read.settings, "model", "")).startswith(UNTRAINED):
+def _sinks(numbers: Numbers, measure: Measure, sweep: Sweep, other: Measure) -> tuple[bool, str]:
+    attention, strongest = (numbers.first(of, sweep) for of in (measure, other))
+    means = [three_digits(values.mean()) for values in (attention, strongest)]
+    text = f"{measure.name} is {means[0]}, and must be above {means[1]}, the {other.name}"
+    if str(getattr(numbers.settings, "model", "")).startswith(UNTRAINED):
         return False, "the model is untrained"
-    twin = read.untrained(measure, sweep)
-    own, least = float(read.first(measure, sweep)[: len(twin)].mean()), float(twin.mean())
-    if strongest:
-        text += f"; it must be above {three_digits(least)}, the untrained twin's, by more than {SMALL:.0%} of itself"
-    return strongest and own - least > SMALL * own, text
+    twin = numbers.untrained(measure, sweep)
+    share, least = float(attention[: len(twin)].mean()), float(twin.mean())
+    if attention.mean() <= strongest.mean():
+        return False, text
+    text += f"; it must be above {three_digits(least)}, the untrained twin's, by more than {SMALL:.0%} of itself"
+    return share - least > SMALL * share, text
 
 
 def without_bos(sweep: Sweep) -> Premise:
     """Return the premise that the prompts of a sweep have no BOS, so that their first tokens differ."""
 
-    def test(read: Numbers) -> tuple[bool, str]:
-        bos = read.about(sweep)["bos"]
+    def test(numbers: Numbers) -> tuple[bool, str]:
+        bos = numbers.about(sweep)["bos"]
         return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
 
     return Premise(test)
@@ -187,40 +171,40 @@ def keys_without_norm() -> Premise:
         return getattr(architecture, "qk_norm", None) is None  # a store omits unstated fields
 
     why = "keys must have no norm of their own, as one makes them about equally long"
-    return Premise(lambda read: (fits(read.architecture), why), fits)
+    return Premise(lambda numbers: (fits(numbers.architecture), why), fits)
 
 
 def positions_are(*kinds: str) -> Premise:
     """Return the premise that positions are "rotary", "added" (to the embedding), "scores" (added to these) or "none"."""
 
-    def test(read: Numbers) -> tuple[bool, str]:
-        found = kind_of_positions(read.architecture)
-        return found in kinds, f"positions are {found}, and must be {' or '.join(kinds)}"
+    def test(numbers: Numbers) -> tuple[bool, str]:
+        kind = kind_of_positions(numbers.architecture)
+        return kind in kinds, f"positions are {kind}, and must be {' or '.join(kinds)}"
 
     return Premise(test, lambda architecture: kind_of_positions(architecture) in kinds)
 
 
-def same(measure: Measure, one: Where, other: Where, within: float) -> Test:
-    """Return the identity that a measure is the same under two choices of conditions, up to rounding.
+def same(measure: Measure, where: Selection, other: Selection, within: float) -> Test:
+    """Return the identity that a measure is the same under two selections of conditions, up to rounding.
 
     within: the largest difference that rounding explains, in the unit of the measure.
     """
 
-    def test(read: Numbers) -> tuple[bool, str]:
-        apart = float(np.abs(read.edited(measure, one) - read.edited(measure, other)).max())
+    def test(numbers: Numbers) -> tuple[bool, str]:
+        apart = float(np.abs(numbers.edited(measure, where) - numbers.edited(measure, other)).max())
         return apart <= within, f"largest difference in {measure.name}: {apart:.2g}"
 
     return test
 
 
-def unchanged(measure: Measure, where: Where, within: float) -> Test:
+def unchanged(measure: Measure, where: Selection, within: float) -> Test:
     """Return the identity that an edit leaves a measure unchanged, up to rounding.
 
     within: the largest difference that rounding explains, in the unit of the measure (for a size, of its logarithm).
     """
 
-    def test(read: Numbers) -> tuple[bool, str]:
-        apart = float(np.abs(read.edited(measure, where) - read.unedited(measure, where)).max())
+    def test(numbers: Numbers) -> tuple[bool, str]:
+        apart = float(np.abs(numbers.edited(measure, where) - numbers.unedited(measure, where)).max())
         return apart <= within, f"largest change of {measure.name}: {apart:.2g}"
 
     return test

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jax.sharding import Mesh
 
@@ -26,26 +26,20 @@ from sinkjax.runtime import extras, processes
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.progress import silent
 from sinkjax.runtime.settings import fixed_settings
-from sinkjax.study import folder as results
 from sinkjax.study import trained
-from sinkjax.study.calculation import calculate
-from sinkjax.study.choice import SIZES, Chosen, choose, claim, uses_own_text
+from sinkjax.study.folder import VALUES, RunValues, calculate, store_path
 from sinkjax.study.inputs import announced, fit, of_chat, prompts
 from sinkjax.study.parts import Part, specs
-from sinkjax.study.rebuild import build, section_of
-from sinkjax.study.registry import config_type
-from sinkjax.study.results import VALUES
+from sinkjax.study.registry import SIZES, Chosen, choose, claim, config_type
+from sinkjax.study.results import build, section_of
 from sinkjax.study.settings import UNTRAINED
-from sinkjax.study.training import train_all
-from sinkjax.study.work import Batch, Calculation, TrainingSpec
+from sinkjax.study.trained import train_all
+from sinkjax.study.work import Batch, Calculation, Inputs, TrainingSpec
 from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.programs import compile_programs
 from sinkjax.sweeps.run import finished, prepared
 from sinkjax.sweeps.schedule import Round, Schedule
-
-if TYPE_CHECKING:
-    pass
 
 
 @fixed_settings
@@ -110,6 +104,7 @@ HERE = Machine()
 # Where a study compiles the programs of all its sweeps at once, by their planned shapes, of which some turn out otherwise. On two
 # cores that took the same time and 14% more processor time, because XLA compiles for a CPU with all cores anyway.
 AHEAD = ("gpu", "tpu")
+Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan
 
 
 def carry_out(
@@ -123,25 +118,23 @@ def carry_out(
     """Run a study into the folder `out`, resuming unfinished work there, and write its summary, figures and page.
 
     log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
-    given: a model in memory, which takes the place of the one that the config names.
+    given: a model in memory, which replaces the one that the config names.
     """
-    require_extras(trains=chosen.program.trains)
+    require_extras(trains=chosen.study.trains)
     chosen = fitted(chosen, True, given, log)
     # Every edit is checked against the model before anything is loaded or written.
-    architecture = None if given is None else given.config
-    for _ in work(chosen, machine.hardware(), True, architecture, machine.attention_impl):
-        pass
+    planned = [*work(chosen, machine.hardware(), True, None if given is None else given.config, machine.attention_impl)]
     processes.by_first(functools.partial(claim, out, chosen))
-    if chosen.program.trains:
+    if chosen.study.trains:
         train_all(_trainings(chosen), chosen, out, log, functools.partial(build, chosen, out))
     else:
-        _sweep(chosen, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
+        _sweep(chosen, planned, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
     log("summary, figures and page")
     return processes.by_first(functools.partial(build, chosen, out)) or section_of(chosen, out)
 
 
 def _from_memory(model: Model) -> Callable[..., Model]:
-    """A loader that returns this model, or its untrained twin."""
+    """Return a loader that returns this model, or its untrained twin."""
 
     def load(source: str, mesh: Mesh | None = None, **_: object) -> Model:
         return untrained_like(model, mesh) if source.startswith(UNTRAINED) else model
@@ -156,31 +149,37 @@ def require_extras(trains: bool) -> None:
         extras.require("training", "train")
 
 
-def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
-    """Carry out the specs of a study on one model."""
+def _sweep(
+    chosen: Chosen, planned: list[Work], out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]
+) -> None:
+    """Carry out the planned parts of a study on one model."""
     config: Settings = chosen.config
     log(f"loading {config.model}")
     asked = {name: getattr(config, name) for name in ("dtype", "revision", "ignore_keys", "tokenizer")}
     ready = functools.partial(load, mesh=machine.mesh, **asked)
     model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
-    batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    latest: object = ""
-    values, parts = results.RunValues(out), specs(chosen.program, config, model.config)
-    if not isinstance(config.bos, int) and (said := of_chat(model, (one.inputs.bos for one in parts))):
-        log(f"warning: {said}")
+    values = RunValues(out)
+
+    @functools.cache
+    def batch_of(inputs: Inputs, count: int) -> Batch:
+        return dataclasses.replace(prompts(model, chosen, inputs, count), values=values, memory=machine.memory)
+
+    every = [(spec, cost) for spec, _, cost in planned if not isinstance(spec, TrainingSpec)]
+    if not isinstance(config.bos, int) and (warning := of_chat(model, (spec.inputs.bos for spec, _ in every))):
+        log(f"warning: {warning}")
     if machine.hardware().kind in AHEAD:
-        missing = [part for part in parts if isinstance(part, Part) and not results.store_path(out, part.name).exists()]
-        compile_programs(_planned(part, model, batches(part.inputs, part.prompts), machine) for part in missing)
-    for spec in parts:
-        batch = dataclasses.replace(batches(spec.inputs, spec.prompts), values=values, memory=machine.memory)
-        store = results.store_path(out, spec.name)
+        missing = [spec for spec, _ in every if isinstance(spec, Part) and not store_path(out, spec.name).exists()]
+        compile_programs(_planned(part, model, batch_of(part.inputs, part.prompts), machine) for part in missing)
+    latest: object = ""
+    for spec, cost in every:
+        batch = batch_of(spec.inputs, spec.prompts)
         if (batch.study["text"], batch.study["bos"]) != latest:
             latest = batch.study["text"], batch.study["bos"]
             log(f"text: {batch.study['text']}")
             log(announced(model, batch.study))
-        edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
+        edits = "" if cost is None else f"{counted(cost.edits, 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
-        store_spec(spec, model, batch, store, machine, twin if spec.twin else None)
+        store_spec(spec, model, batch, store_path(out, spec.name), machine, twin if spec.twin else None)
 
 
 def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, log: Callable[[str], None] = silent) -> Chosen:
@@ -190,33 +189,29 @@ def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, lo
     as for `carry_out` and `data.fit.fitted`.
     """
     config = chosen.config
-    if not chosen.unstated or not uses_own_text(config):
+    if not chosen.unstated or not chosen.own_text:
         return chosen
     opened = given or open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights)
     tokenizer = opened.tokenizer
     if tokenizer is None and config.tokenizer is not None:
         tokenizer = open_checkpoint(config.tokenizer, weights=False).tokenizer
-    if tokenizer is None or all(spec.inputs.kind != "text" for spec in specs(chosen.program, config, opened.config)):
+    if tokenizer is None or all(spec.inputs.kind != "text" for spec in specs(chosen.study.trace(config, opened.config))):
         return chosen
-    config, said = fit(config, chosen.unstated, tokenizer)
-    if said:
-        log(f"text: {said}")
+    config, how = fit(config, chosen.unstated, tokenizer)
+    if how:
+        log(f"text: {how}")
     return dataclasses.replace(chosen, config=config, unstated=frozenset())
 
 
 def _planned(part: Part, model: Model, batch: Batch, machine: Machine) -> tuple[Computation, Schedule, list[Round]]:
-    """A sweep as it is planned. Its twin's programs are the same, and so are those of edits whose values a model decides."""
-    attention: dict[str, Any] = {"attention_impl": machine.attention_impl}
-    computation = prepared(model, batch.tokens, part.edits, part.probe, batch.lengths, **attention)
+    """Return a sweep as it is planned. Its twin's programs are the same, and so are those of edits with values of a model."""
+    computation = prepared(model, batch.tokens, part.planned(), part.probe, batch.lengths, attention_impl=machine.attention_impl)
     schedule = computation.schedule(machine.memory, part.batch_size(machine.hardware().kind))
     return computation, schedule, computation.rounds(schedule)
 
 
-Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan
-
-
 def counted(number: int, what: str) -> str:
-    """ "1 edit", "2 edits"."""
+    """Return "1 edit", "2 edits"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
@@ -227,31 +222,31 @@ def work(
     architecture: Config | None = None,
     attention_impl: str = "auto",
 ) -> Iterator[Work]:
-    """Every spec or training of a study in its order, its model, and the plan of each sweep. No weights are read.
+    """Yield every part or training of a study in its order, its model, and the plan of each sweep. No weights are read.
 
     Errors: edits that do not fit the model. hardware: None for this process's own. weights: whether they must be there.
     architecture: the config of a model in memory; None: the model that the study's config names. attention_impl: as for `sweep`.
     """
     config = chosen.config
     check_dtype(config.dtype)
-    if chosen.program.trains:
+    if chosen.study.trains:
         yield from ((training, training.architecture, None) for training in _trainings(chosen) if training.wanted)
         return
     if architecture is None:
         architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     check_inputs(config, architecture)
-    for spec in specs(chosen.program, config, architecture):
-        if isinstance(spec, Calculation):
-            yield spec, architecture, None
-            continue
-        lengths, here = [config.length] * spec.prompts, hardware or Hardware.of(None)
-        what = spec.edits, lengths, config.length, spec.probe, config.dtype
-        yield spec, architecture, plan(architecture, *what, here, attention_impl, spec.batch_size(here.kind))
+    here = hardware or Hardware.of(None)
+    for spec in specs(chosen.study.trace(config, architecture)):
+        cost = None
+        if isinstance(spec, Part):
+            what = spec.planned(), [config.length] * spec.prompts, config.length, spec.probe, config.dtype
+            cost = plan(architecture, *what, here, attention_impl, spec.batch_size(here.kind))
+        yield spec, architecture, cost
 
 
 def _trainings(chosen: Chosen) -> tuple[TrainingSpec, ...]:
-    """The trainings of a study. Errors: the study's function refuses its settings."""
-    return trained.specs(chosen.program.trace(chosen.config, None), chosen.config)
+    """Return the trainings of a study. Errors: the study's function refuses its settings."""
+    return trained.specs(chosen.study.trace(chosen.config, None), chosen.config)
 
 
 def check_inputs(config: Settings, architecture: Config) -> None:
@@ -273,30 +268,29 @@ def store_spec(
     machine: Machine = HERE,
     twin: Callable[[], Model] | None = None,
 ) -> None:
-    """Carry out one spec, or its remaining calls, into its store. Errors: the store of other numbers, in one sentence.
+    """Carry out one part, or its remaining calls, into its store. Errors: the store of other numbers, in one sentence.
 
-    twin: loads the model that the sweep runs on, in place of the one that prepares its edits.
+    twin: loads the model that the sweep runs on, instead of the one that prepares its edits.
     """
-    swept = model if twin is None else twin()
+    swept, how = model if twin is None else twin(), machine.attention_impl
     if isinstance(spec, Calculation):
         calculate(spec, swept, batch, store)
         return
-    attributes, how = _attributes(spec, batch), machine.attention_impl
-    if spec.lab.needs_model:
-        edits = [point.edit for point in spec.planned(batch.values)]
-        if finished(store, swept, batch.tokens, edits, spec.probe, batch.lengths, attributes, how):
-            return
-    edits = [point.edit for point in spec.of(spec.lab.on(model, batch, swept, spec.probe))]
-    attributes = _attributes(spec, batch)  # with values that were measured just now
-    into_store = functools.partial(sinkjax.sweep, out=store, memory=machine.memory, attributes=attributes, strict=machine.strict)
-    into_store = functools.partial(into_store, attention_impl=how, batch_size=spec.batch_size(machine.hardware().kind))
-    into_store(swept, batch.tokens, edits, probe=spec.probe, lengths=batch.lengths)
+    tokens, probe, lengths = batch.tokens, spec.probe, batch.lengths
+    if spec.lab.needs_model and finished(
+        store, swept, tokens, spec.planned(batch.values), probe, lengths, _attributes(spec, batch), how
+    ):
+        return
+    edits = [condition.edit for condition in spec.of(spec.lab.on(model, batch, swept, probe))]
+    options: dict[str, Any] = {"memory": machine.memory, "strict": machine.strict, "attention_impl": how}
+    options |= {"attributes": _attributes(spec, batch), "batch_size": spec.batch_size(machine.hardware().kind)}
+    sinkjax.sweep(swept, tokens, edits, probe=probe, lengths=lengths, out=store, **options)
 
 
 def _attributes(spec: Part, batch: Batch) -> dict[str, object]:
     """Return what a sweep's store says of its prompts and of the values that decided its edits."""
-    found: dict[str, object] = {"study": dict(batch.study)}
+    attributes: dict[str, object] = {"study": dict(batch.study)}
     if spec.lab.needs_model:
-        found["declared"] = spec.lab.program.digest
-        found |= {VALUES: dict(batch.values)} if batch.values else {}
-    return found
+        attributes["declared"] = spec.lab.study.digest
+        attributes |= {VALUES: dict(batch.values)} if batch.values else {}
+    return attributes

@@ -7,13 +7,16 @@ command options. A field's default is written only here; the files in `configs/`
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import tyro
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.settings import OnModel, Settings
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, last_seed, share, typed
+from sinkjax.config_files.checks import at_least, last_seed, refuse, share, typed
 from sinkjax.data.corpora import Choice
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
@@ -50,27 +53,18 @@ class OnText(OnModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shared = {one.name for one in dataclasses.fields(OnText)}
-        for own in dataclasses.fields(self):
-            value = getattr(self, own.name)
-            if own.name in shared:
-                continue
+        for stated in dataclasses.fields(self)[len(dataclasses.fields(OnText)) :]:
+            name, value = stated.name, getattr(self, stated.name)
             if isinstance(value, int) and not isinstance(value, bool):
-                at_least(self, **{own.name: 1 if own.name in COUNTS else 0})
+                at_least(self, **{name: 1 if name in COUNTS else 0})
             if isinstance(value, tuple):
-                _check_list(own.name, value, filled=bool(own.default))
-            if own.name == "eps":
+                refuse(bool(stated.default) and not value, f"{name} is empty")
+                for entry in value:
+                    negative = isinstance(entry, int) and entry < 0
+                    refuse(negative, f"{name} has {entry}; layers, positions and counts start at 0")
+            if name == "eps":
                 share(self, "eps")
         self.check()
-
-
-def _check_list(name: str, value: tuple[object, ...], filled: bool) -> None:
-    """Refuse a list that is empty but must not be, or that has negative layers, positions or counts."""
-    if filled and not value:
-        raise SinkjaxError(f"{name} is empty")
-    for entry in value:
-        if isinstance(entry, int) and entry < 0:
-            raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,3 +141,80 @@ def own_bos(config: Any) -> int:
 def has_twin(settings: Any) -> bool:
     """Return whether a study is also measured on its model's untrained twin."""
     return bool(getattr(settings, "twin", False)) and not str(settings.model).startswith(UNTRAINED)
+
+
+# Commands that run several studies: suites and series.
+
+
+@dataclass(frozen=True, kw_only=True)
+class All(OnModel):
+    """Every study of one paper, or of all papers, on one model, in one report."""
+
+    family: str = ""
+    """family of studies, the first part of their names ("kiya"); "" for every family"""
+    order: tuple[str, ...] = ()
+    """studies that come first, in this order; the others follow by name"""
+    text: str | None = None
+    """text, split, prompts, length, BOS and seed of all studies, overriding their own configs"""
+    split: Choice | None = None
+    """documents that are read: all of a text of your own, and half of any other (auto); see any study"""
+    prompts: int | None = None
+    """passages of text"""
+    length: int | None = None
+    """tokens of each passage"""
+    bos: Literal["auto", "model", "tokenizer", "none"] | int | None = None
+    """prefix of each passage: "auto" for the one that the model was trained with"""
+    seed: int | None = None
+    """seed of the choice of passages, the random controls and the bootstrap"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One study on every checkpoint of a series, or on several models, in one report."""
+
+    study: tyro.conf.Suppress[str]
+    """its name"""
+    checkpoints: tyro.conf.Suppress[str | None] = None
+    """a folder of checkpoints, such as a training's"""
+    models: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """or several models, each like `model` of a study"""
+    revisions: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """branches, tags or commits of the single hub id in `models`"""
+    dtype: Dtype = "float32"
+    """precision of the parameters and activations"""
+    settings: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
+    """fields of the study that differ from its shipped config"""
+
+    @property
+    def summary(self) -> str:
+        """A one-line description of the series."""
+        return f"{self.study} on {f'{len(self.models)} models' if self.checkpoints is None else self.checkpoints}"
+
+    def __post_init__(self) -> None:
+        typed(self)
+        if (self.checkpoints is None) == (not self.models):
+            raise SinkjaxError("a series is either a folder of checkpoints or a list of models")
+        if self.revisions and len(self.models) != 1:
+            raise SinkjaxError(f"revisions needs exactly one hub id in models, not {len(self.models)}")
+        for name in ("model", "revision", "dtype"):
+            refuse(name in self.settings, f"settings must not set {name!r}, which the series sets itself")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllTrained:
+    """Every study of one lab that trains its own models, in one report."""
+
+    family: str = ""
+    """lab of studies, the first part of their names ("trigger"); "" for every lab"""
+    dtype: Dtype = "float32"
+    """precision of the parameters and activations"""
+    seeds: int | None = None
+    """runs, steps and seed of all studies, overriding their own configs"""
+    steps: int | None = None
+    """maximum training steps per run"""
+    seed: int | None = None
+    """seed of the first run, of the evaluation data and of the bootstrap"""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        at_least(self, seeds=1, steps=1, seed=0)

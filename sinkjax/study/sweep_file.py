@@ -15,13 +15,13 @@ from sinkjax.config_files.checks import below, check_keys, each_once
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.probes.probe import Probe
-from sinkjax.study import contrasts, measures, took
+from sinkjax.study import contrasts, measures
 from sinkjax.study.figures import activations
+from sinkjax.study.lab import Lab
+from sinkjax.study.layers import Layers, layer
 from sinkjax.study.measures import Measure, largest_activation, largest_elsewhere, loss, sink_rate
-from sinkjax.study.places import Place, layer
 from sinkjax.study.settings import OnText
-from sinkjax.study.trace import Lab
-from sinkjax.study.work import Sweep, Where
+from sinkjax.study.work import Selection, Sweep
 
 DRAWN = 9  # maximum edits in a figure, so that its panels stay legible
 SHOWN = ("attention_received", "resid_max", "nll")  # statistics that have measures in a summary
@@ -77,15 +77,15 @@ class Claimed:
 def study(lab: Lab, s: Settings) -> None:
     """A sweep of edits."""
     first, *others = read_edits(s.edits)
-    edits = {Place(edit.label, series="listed").at(): edit for edit in others}
+    edits = {Layers(edit.label, series="listed"): edit for edit in others}
     usual = [one for name in SHOWN if name in s.probe for one in measures_of(name, s.key, s.eps)]
-    columns = [_measure(node, "measures") for node in s.measures] or usual
+    columns = [_call(node, MEASURES, "measures") for node in s.measures] or usual
     sweep = lab.sweep("sweep", edits, columns, probe=Probe.of(*s.probe), baseline=first)
     for statement, node in s.claims.items():
         what = f"claims: {statement}"
         one = documents.build(Claimed, node if isinstance(node, Mapping) else {"contrast": node}, what)
-        contrast, *beside = (_call(each, CONTRASTS, contrasts, what, sweep) for each in (one.contrast, *one.beside))
-        check = _call(one.took, CHECKS, took, f"{what}: took", sweep) if isinstance(one.took, Mapping) else str(one.took)
+        contrast, *beside = (_call(each, CONTRASTS, what, sweep) for each in (one.contrast, *one.beside))
+        check = _call(one.took, CHECKS, f"{what}: took", sweep) if isinstance(one.took, Mapping) else str(one.took)
         lab.claim(statement, one.source, contrast, None, beside, one.sign, one.stays, took=check)
     if "resid_max" in s.probe:
         lab.draw(activations, *([sweep[case] for case in edits][: DRAWN - 1] or [sweep.every]))
@@ -98,12 +98,7 @@ def measures_of(statistic: str, key: int, eps: float) -> list[Measure]:
     return {"attention_received": [of_key], "resid_max": of_size, "nll": [loss()]}[statistic]
 
 
-def _measure(node: Any, what: str) -> Measure:
-    found: Measure = _call(node, MEASURES, measures, what)
-    return found
-
-
-def _call(node: Any, names: tuple[str, ...], module: object, what: str, sweep: Sweep | None = None) -> Any:
+def _call(node: Any, names: tuple[str, ...], what: str, sweep: Sweep | None = None) -> Any:
     """Call one of some functions: `name`, or {name: {argument: value}}.
 
     Raises:
@@ -114,28 +109,28 @@ def _call(node: Any, names: tuple[str, ...], module: object, what: str, sweep: S
         raise SinkjaxError(f"{what} takes a name with its arguments, such as {{{names[0]}: {{...}}}}, not {str(node)[:60]!r}")
     ((name, given),) = node.items()
     one_of(f"name in {what}:", name, names)
-    make: Callable[..., Any] = getattr(module, name)
-    hints, arguments = get_type_hints(make), inspect.signature(make).parameters
-    check_keys(given or (), [key for key in arguments if hints[key] is not Sweep], f"{what}: {name}")
-    found: dict[str, Any] = {}
-    for key, argument in arguments.items():
+    make: Callable[..., Any] = getattr(measures if name in MEASURES else contrasts, name)
+    hints, parameters, given = get_type_hints(make), inspect.signature(make).parameters, given or {}
+    check_keys(given, [key for key in parameters if hints[key] is not Sweep], f"{what}: {name}")
+    arguments: dict[str, Any] = {}
+    for key, parameter in parameters.items():
         if hints[key] is Sweep:
-            found[key] = sweep
-        elif key in (given or ()):
-            found[key] = _argument(given[key], hints[key], f"{what}: {name}: {key}", sweep)
-        elif argument.default is inspect.Parameter.empty:
+            arguments[key] = sweep
+        elif key in given:
+            arguments[key] = _argument(given[key], hints[key], f"{what}: {name}: {key}", sweep)
+        elif parameter.default is inspect.Parameter.empty:
             raise SinkjaxError(f"{what}: {name} lacks {key}")
-    return make(**found)
+    return make(**arguments)
 
 
 def _argument(value: Any, hint: Any, what: str, sweep: Sweep | None) -> Any:
     """Read an argument: a measure, the label of a listed edit, layers, or a number."""
     options = documents.options(hint)
     if Measure in options:
-        return _measure(value, what)
-    if Where in options and sweep is not None:
-        return sweep[Place(documents.convert(value, str, what))]
-    if Place in options:
+        return _call(value, MEASURES, what)
+    if Selection in options and sweep is not None:
+        return sweep[Layers(documents.convert(value, str, what))]
+    if Layers in options:
         layers = documents.convert([value] if isinstance(value, int) else value, tuple[int, ...], what)
-        return layer(*layers) if len(layers) == 1 else Place(f"layers {', '.join(map(str, layers))}", layers)
+        return layer(*layers) if len(layers) == 1 else Layers(f"layers {', '.join(map(str, layers))}", layers)
     return documents.convert(value, hint, what)

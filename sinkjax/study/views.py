@@ -14,8 +14,8 @@ from sinkjax.generation import blocks_apart, generate_all
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing, Sample
-from sinkjax.study.numbers import Stored
-from sinkjax.study.work import TEXT, Calculation, Inputs, Point, Where
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.work import TEXT, Calculation, Condition, Inputs, Selection
 from sinkjax.transformer.cached import Unstacked
 from sinkjax.transformer.cost import widened_bytes
 from sinkjax.viewing import records
@@ -92,7 +92,7 @@ def maps(name: str, data: xarray.Dataset, tokens: int = FEW_TOKENS, about: str =
     return Maps(edits, texts, panels, said, {"layer": strongest(values[0, 0])}, name)
 
 
-def still_maps(read: Stored, *conditions: Where) -> list[Drawing]:
+def still_maps(read: Numbers, *conditions: Selection) -> list[Drawing]:
     """Draw attention maps of one prompt, without an edit and under some conditions; on the page they are interactive."""
     found = []
     for number, sweep in enumerate(dict.fromkeys(one.sweep for one in conditions)):
@@ -115,7 +115,7 @@ def still_maps(read: Stored, *conditions: Where) -> list[Drawing]:
 
 
 def continuations(
-    points: Callable[[Model, Batch], Sequence[Point]],
+    conditions: Callable[[Model, Batch], Sequence[Condition]],
     prompts: int = PROMPTS,
     inputs: Inputs = TEXT,
     start: int = START,
@@ -123,7 +123,7 @@ def continuations(
     """Generate the WRITTEN most likely tokens after the first START of each prompt, under some conditions.
 
     Args:
-        points: Returns the conditions, whose edits may hold values of the model on all `prompts`.
+        conditions: Returns the conditions, whose edits may hold values of the model on all `prompts`.
         prompts: Number of prompts; only the first PROMPTS are continued.
         inputs: Kind of prompts.
         start: Minimum number of given tokens, if an edit names positions beyond START.
@@ -141,19 +141,19 @@ def continuations(
         decode = model.tokenizer.decode
         given = np.minimum(batch.lengths, max(START, start))
         starts = [row[:count].tolist() for row, count in zip(np.asarray(batch.tokens), given, strict=True)][:PROMPTS]
-        shown = points(model, batch)
+        shown = conditions(model, batch)
         apart = functools.cache(functools.partial(blocks_apart, model))  # one copy shared by all conditions
         tokens = min(WRITTEN, model.config.context - max(map(len, starts)))
         written = []
-        for point in shown:
-            found = zip(starts, generate_all(model, starts, point.edit, tokens, apart=apart), strict=True)
+        for condition in shown:
+            found = zip(starts, generate_all(model, starts, condition.edit, tokens, apart=apart), strict=True)
             written.append([decode([*ids, *more])[len(decode(ids)) :] for ids, more in found])
         return xarray.Dataset(
             {
                 "text": (("edit", "prompt"), np.array(written)),
                 "start": (("prompt",), np.array(list(map(decode, starts)))),
             },
-            {"edit": [point.label for point in shown], "prompt": np.arange(len(starts))},
+            {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
         )
 
     return Calculation(TEXTS, compute, ("text", "start"), prompts, inputs, beside=_while_writing, optional=True)

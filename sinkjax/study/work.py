@@ -13,8 +13,8 @@ import numpy as np
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
+from sinkjax.study.layers import ALL, Layers
 from sinkjax.study.measures import Measure
-from sinkjax.study.places import ALL, SEVERAL, Case, Place
 
 if TYPE_CHECKING:
     import xarray
@@ -29,7 +29,7 @@ Kind = Literal["text", "joined", "random", "repeat"]
 NO_EDIT, CONTROL = "no edit", "control"
 LISTED = 6  # conditions that an error names
 UNEDITED = compose(label=NO_EDIT)
-Control = Callable[[np.random.Generator, Case], Edit]  # one random edit of the size of a condition's
+Control = Callable[[np.random.Generator, Layers], Edit]  # one random edit of the size of a condition's
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Inputs:
 TEXT = Inputs()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Prompts: tokens int32 [B, T], lengths int32 [B], and the facts stored about them with every result.
 
     Attributes:
-        measured: Statistics of unedited models on them, by model, number of prompts and probe, which `baseline.Unedited` fills.
+        measured: Statistics of unedited models on them, by model, number of prompts and probe, which `lab.Unedited` fills.
         values: Values of the run (`sinkjax.study.folder`).
         memory: Bytes of a device that a sweep of them may use; None: as for `sinkjax.sweep`.
     """
@@ -62,38 +62,39 @@ class Batch:
     tokens: NDArray[Any]
     lengths: NDArray[Any]
     study: Mapping[str, object]
-    measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False, compare=False)
-    values: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    memory: int | None = field(default=None, repr=False, compare=False)
+    measured: dict[tuple[Model, int | None, Probe], xarray.Dataset] = field(default_factory=dict, repr=False)
+    values: dict[str, Any] = field(default_factory=dict, repr=False)
+    memory: int | None = field(default=None, repr=False)
 
     def blocks(self, size: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Tokens and lengths of `size` prompts at a time, for computations that do not fit in memory at once."""
+        """Yield tokens and lengths of `size` prompts at a time, for computations that do not fit in memory at once."""
         for start in range(0, len(self.lengths), size):
             yield self.tokens[start : start + size], self.lengths[start : start + size]
 
 
 @dataclass(frozen=True)
-class Point:
+class Condition:
     """A condition of a sweep, or a control of one.
 
     Attributes:
         edit: The edit; its label is the condition's label, unique in a sweep.
-        series: The conditions that it belongs with, such as "one layer".
-        x: Its place in its series (a layer, a count, a strength, a position), or None.
-        case: Its place and axes; None for the unedited model.
+        case: Its layers, with its value on each axis; None for the unedited model.
         draw: Number of a control; -1 for a condition.
     """
 
     edit: Edit
-    series: str
-    x: Any = None
-    case: Case | None = None
+    case: Layers | None = None
     draw: int = -1
 
     @property
     def label(self) -> str:
         """The label of its edit."""
         return self.edit.label
+
+    @property
+    def series(self) -> str:
+        """The conditions that it belongs with, such as "one layer"."""
+        return self.label if self.case is None else self.case.series or self.case.label
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,68 +103,55 @@ class Sweep:
 
     Attributes:
         name: Name, also of its store.
-        edits: Case -> edit, in order. The baseline comes before them.
+        edits: Layers (with axes, if any) -> edit, in order. The baseline comes before them.
         measures: The columns of its summary.
         control: Draws a random edit of the size of a condition's; None without controls.
         bos: Token before each prompt; "own" for the model's BOS; None for the study's setting.
         inputs: Kind of prompts (`Inputs`).
         prompts: Number of prompts; None for the study's setting.
         title: Prefix of its row labels, where several sweeps have the same conditions.
-        layers: Number of layers of the model.
-        probe: Statistics to keep besides those that its measures read.
+        probe: Statistics to keep besides those that its measures need.
         baseline: What the conditions are compared with: no edit.
     """
 
     name: str
-    edits: Mapping[Case, Edit]
+    edits: Mapping[Layers, Edit]
     measures: tuple[Measure, ...] = ()
     control: Control | None = None
     bos: str | int | None = None
     inputs: Kind = "text"
     prompts: int | None = None
     title: str = ""
-    layers: int = 1
     probe: Probe = Probe()
     baseline: Edit = UNEDITED
 
-    def __getitem__(self, chosen: Place | Case) -> Where:
-        """Choose the conditions in a place, at the given values of some axes."""
-        return Where(self, chosen.place, chosen.axes) if isinstance(chosen, Case) else Where(self, chosen)
+    def __getitem__(self, chosen: Layers) -> Selection:
+        """Select the conditions in some layers, at the given values of some axes."""
+        return Selection(self, chosen.label, chosen.axes)
 
     @property
-    def every(self) -> Where:
+    def every(self) -> Selection:
         """All conditions."""
-        return Where(self)
+        return Selection(self)
 
-    def at(self, **fixed: object) -> Where:
-        """Choose the conditions with the given values of some axes, in every place."""
-        return Where(self, None, tuple(fixed.items()))
+    def at(self, **fixed: object) -> Selection:
+        """Select the conditions with the given values of some axes, in all layers that the sweep edits."""
+        return Selection(self, None, tuple(fixed.items()))
 
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The names of its axes."""
-        return tuple(dict.fromkeys(name for case in self.edits for name, _ in case.axes))
-
-    def label(self, case: Case) -> str:
-        """Return the label of a condition: its place, or its axes and, unless all are in all layers, its place."""
+    def label(self, case: Layers) -> str:
+        """Return the label of a condition: its layers, or its axes and, unless all are in all layers, its layers."""
         axes = ", ".join(f"{name} {_shown(value)}" for name, value in case.axes)
         if not axes:
-            return case.place.label
-        return axes if all(one.place == ALL for one in self.edits) else f"{axes} in {case.place.label}"
+            return case.label
+        return axes if all(other.label == ALL.label for other in self.edits) else f"{axes} in {case.label}"
 
-    def row_label(self, point: Point) -> str:
+    def row_label(self, condition: Condition) -> str:
         """Return the label of a condition's rows in the summary."""
-        return f"{self.title}: {point.label}" if self.title else point.label
+        return f"{self.title}: {condition.label}" if self.title else condition.label
 
-    def points(self) -> list[Point]:
+    def conditions(self) -> list[Condition]:
         """Return its conditions, the baseline first."""
-        found = [Point(self.baseline, self.baseline.label)]
-        for case, edit in self.edits.items():
-            place = case.place
-            x = case.axes[-1][1] if case.axes else self.layers - 1 if place == ALL else place.x
-            series = SEVERAL if case.axes and place.grouped else place.series or place.label
-            found.append(Point(edit.named(self.label(case)), series, x, case=case))
-        return found
+        return [Condition(self.baseline), *(Condition(edit.named(self.label(case)), case) for case, edit in self.edits.items())]
 
 
 def _shown(value: object) -> str:
@@ -172,41 +160,40 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value) if quoted else str(value)
 
 
-class Where(NamedTuple):
-    """Conditions of a sweep: in one place or in all (None), with some axes fixed."""
+class Selection(NamedTuple):
+    """Conditions of a sweep: in the layers of one label or in all (None), with some axes fixed."""
 
     sweep: Sweep
-    place: Place | None = None
+    label: str | None = None
     fixed: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def cases(self) -> list[Case | None]:
-        """The chosen conditions; None, the unedited model, of a sweep without edits.
+    def cases(self) -> list[Layers | None]:
+        """The layers and axes of the selected conditions; None, the unedited model, of a sweep without edits.
 
         Raises:
             SinkjaxError: The sweep has none of them.
         """
-        if not self.sweep.edits and self.place is None:
+        if not self.sweep.edits and self.label is None:
             return [None]
-        found: list[Case | None] = [
-            case for case in self.sweep.edits if self.place in (None, case.place) and {*self.fixed} <= {*case.axes}
-        ]
-        if not found:
-            wanted = ", ".join([*(f"{name} {value}" for name, value in self.fixed), *([self.place.label] if self.place else [])])
-            labels = [self.sweep.label(case) for case in self.sweep.edits]
+        edits, (name, label, fixed) = self.sweep.edits, (self.sweep.name, *self[1:])
+        selected: list[Layers | None] = [case for case in edits if label in (None, case.label) and {*fixed} <= {*case.axes}]
+        if not selected:
+            wanted = ", ".join([*(f"{axis} {value}" for axis, value in fixed), *([label] if label else [])])
+            labels = [self.sweep.label(case) for case in edits]
             some = ", ".join(labels[:LISTED]) + ", ..." * (len(labels) > LISTED)
-            raise SinkjaxError(f"no condition of {self.sweep.name} is {wanted or 'edited'}; it has {some or 'none'}")
-        return found
+            raise SinkjaxError(f"no condition of {name} is {wanted or 'edited'}; it has {some or 'none'}")
+        return selected
 
     @property
     def text(self) -> str:
         """A description for readers."""
-        sweep, title = self.sweep, self.sweep.title
-        if len(cases := self.cases) == 1:
+        sweep, cases = self.sweep, self.cases
+        if len(cases) == 1:
             label = "" if cases[0] is None else sweep.label(cases[0])
-            return ": ".join(filter(None, (title, label))) or sweep.name
-        place = self.place.label if self.place else ""
-        return ", ".join(filter(None, (title, *(f"{name} {value}" for name, value in self.fixed), place))) or sweep.name
+            return ": ".join(filter(None, (sweep.title, label))) or sweep.name
+        axes = (f"{name} {value}" for name, value in self.fixed)
+        return ", ".join(filter(None, (sweep.title, *axes, self.label))) or sweep.name
 
 
 @dataclass(frozen=True)
@@ -220,7 +207,7 @@ class Calculation:
         prompts: Number of prompts.
         inputs: Kind of prompts.
         twin: Whether it runs on the model's untrained twin.
-        beside: Bytes that it needs beside the models, from config and dtype.
+        beside: Bytes that it needs besides the models, from config and dtype.
         declared: Whatever else decides the numbers, as JSON.
         optional: Whether a folder is finished without it.
     """
@@ -257,3 +244,22 @@ class TrainingSpec:
     measure: Callable[[Trained], xarray.Dataset]
     so_far: Callable[[Path], xarray.Dataset | None] | None = None
     wanted: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModels:
+    """Models that a study trains.
+
+    Attributes:
+        name: Name, also of its store.
+        spec: What is trained and measured; None for a row of a table that these settings do not have.
+        label: Label for readers.
+        paper: Measure's name -> the paper's own number or words.
+        compared: Whether its numbers are compared with the first training's.
+    """
+
+    name: str
+    spec: TrainingSpec | None
+    label: str
+    paper: Mapping[str, float | str] = field(default_factory=dict)
+    compared: bool = False

@@ -17,8 +17,7 @@ from sinkjax.cli.verbs import VERBS
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.answer import answer
 from sinkjax.runtime.interruption import Interrupted
-from sinkjax.study import rebuild
-from sinkjax.study.choice import choose
+from sinkjax.study.registry import choose
 from sinkjax.transformer import implementations
 from tests.study.tiny import write_both
 
@@ -134,7 +133,7 @@ def test_a_run_prints_its_answer_its_claims_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
     chosen = choose(str(finished))
-    assert str(answer(rebuild.build(chosen, chosen.folder))) in shown.out.replace("\n", " ")
+    assert str(answer(results.build(chosen, chosen.folder))) in shown.out.replace("\n", " ")
     assert "the claim" in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
     assert shown.err.startswith("platform: cpu")
@@ -152,8 +151,8 @@ def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
 def test_a_report_is_rebuilt_from_the_stores(finished, capsys):
     page = (finished / "report.html").read_bytes()
     (finished / "report.html").unlink()
-    for results in (finished, finished / "maps.zarr"):
-        assert cli.main(["report", str(results)]) == 0
+    for place in (finished, finished / "maps.zarr"):
+        assert cli.main(["report", str(place)]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == str(finished / "report.html")
     assert (finished / "report.html").read_bytes() == page
 

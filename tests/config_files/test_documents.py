@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.study.choice import Chosen, choose, read
-from sinkjax.study.registry import find
+from sinkjax.study.registry import Chosen, choose, find, read
 from sinkjax.tasks.language_model.config import Pretrain
 
 Mask = find("kiya/mask").settings

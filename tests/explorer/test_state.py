@@ -12,7 +12,7 @@ import sinkjax
 from sinkjax.edits.edit_list import read_edits
 from sinkjax.explorer.code import python, sweep_config
 from sinkjax.explorer.state import KINDS, State, edits_of, read_state, write_state
-from sinkjax.study import choice
+from sinkjax.study import registry
 
 MODEL = {"model": "mini-softmax", "dtype": "float32"}
 
@@ -52,7 +52,7 @@ def test_a_state_survives_json(state):
 @settings(max_examples=50)
 @given(STATES)
 def test_the_yaml_and_the_python_are_the_edit_of_the_state(state):
-    config = choice.read(sweep_config(state, MODEL, 12, Path("out", "prompt.txt")), "the page's YAML").config
+    config = registry.read(sweep_config(state, MODEL, 12, Path("out", "prompt.txt")), "the page's YAML").config
     assert (config.model, config.bos, config.length, config.prompts, config.key) == ("mini-softmax", state.bos, 12, 1, state.key)
     _, *listed = read_edits(config.edits)
     assert as_text(listed) == as_text(edits_of(state))

@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.study.choice import choose
+from sinkjax.study.registry import choose
 from tests.checkpoints import files as sound
 from tests.study.tiny import write_model, write_text
 

@@ -93,13 +93,14 @@ def names(home: Path) -> dict[str, Any]:
 
     import sinkjax
     from sinkjax.analysis import intervals, metrics
+    from sinkjax.config_files import documents
     from sinkjax.data.corpora import passages
     from sinkjax.edits.edit_list import read_edits
     from sinkjax.explorer.state import read_state
     from sinkjax.model import params
     from sinkjax.model.config import Config, RMSNorm
     from sinkjax.model.rotary import Rope
-    from sinkjax.study.registry import find
+    from sinkjax.study.registry import choose, config_type, find
     from sinkjax.study.run import run
     from sinkjax.tasks import load_runs, train
     from sinkjax.tasks.backcopy.config import BackcopyTraining
@@ -116,6 +117,9 @@ def names(home: Path) -> dict[str, Any]:
         **{entry.__name__.rpartition(".")[2]: entry for entry in library},
         "Mask": find("kiya/mask").settings,
         "find": find,
+        "settings": lambda name, **wrong: documents.build(
+            config_type((chosen := choose(name)).experiment), {**documents.fields(chosen.config), **wrong}, name
+        ),
         "sinkjax": sinkjax,
         "np": np,
         "jnp": jnp,

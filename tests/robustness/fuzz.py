@@ -149,14 +149,14 @@ def change_gguf(rng: random.Random, data: bytes) -> bytes:
 def read_document(path: Path) -> None:
     """A YAML file as a study, or a sweep with its edits, or a training."""
     from sinkjax.edits.edit_list import read_edits
-    from sinkjax.study import choice
+    from sinkjax.study import registry
     from sinkjax.tasks import registry as trainings
 
     text = path.read_text(encoding="utf-8", errors="replace")
     if re.search("^training:", text, re.MULTILINE):
         trainings.read(text, "the file")
         return
-    chosen = choice.read(text, "the file")
+    chosen = registry.read(text, "the file")
     if chosen.experiment == "sweep":
         read_edits(chosen.config.edits)
 

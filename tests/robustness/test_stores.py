@@ -18,8 +18,7 @@ from numcodecs.checksum32 import CRC32C
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.cli import main as cli
-from sinkjax.study.calculation import holds, write_whole
-from sinkjax.study.folder import open_store
+from sinkjax.study.folder import is_complete, open_store, write_whole
 from sinkjax.sweeps.header import HEADER, sealed
 from sinkjax.sweeps.schedule import Chunk
 from sinkjax.sweeps.store import Store
@@ -195,11 +194,11 @@ def test_a_damaged_calculation_is_named_and_replaced(squares, capsys, file, dama
     act, words = DAMAGES[damage]
     act(squares / file)
     assert_refused(f"is damaged ({file} {words}", lambda: open_store(squares))
-    assert not holds(squares, IDENTITY)
+    assert not is_complete(squares, IDENTITY)
     write_whole(want, squares, IDENTITY, {"text": "none"})
     assert f"{file} {words}" in capsys.readouterr().err
     assert files(squares) == before
-    assert holds(squares, IDENTITY)
+    assert is_complete(squares, IDENTITY)
 
 
 # ---- a file system without locks

@@ -19,7 +19,7 @@ import xarray
 
 from sinkjax.config_files import documents
 from sinkjax.study import run as studies
-from sinkjax.study.choice import choose
+from sinkjax.study.registry import choose
 from tests.papers.pretrain.logs import curve, log
 
 ROOT = Path(__file__).parents[2]

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import sinkjax
+from sinkjax.study.lab import Lab
 from sinkjax.study.parts import controls
-from sinkjax.study.trace import Lab, Program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import Study
+from sinkjax.study.work import Condition
 from tests.study.edited import assert_same
 
 
-def budget(point: Point) -> str:
+def budget(point: Condition) -> str:
     """The label of the condition that a control belongs to."""
     return point.label.partition(" of ")[2].partition(": ")[0]
 
@@ -27,15 +28,15 @@ class Conditions:
         **settings: Of the study.
     """
 
-    def __init__(self, study: Program, architecture: Any, values: Mapping[str, Any] | None = None, **settings: Any):
+    def __init__(self, study: Study, architecture: Any, values: Mapping[str, Any] | None = None, **settings: Any):
         self.config = study.settings(**settings)
         self.lab: Lab = study.trace(self.config, architecture, values=dict(values or {}), prompts=self.config.prompts)
 
-    def of(self, sweep: str) -> dict[str, Point]:
+    def of(self, sweep: str) -> dict[str, Condition]:
         """The conditions of a sweep by label."""
-        return {point.label: point for point in self.lab.sweeps[sweep].points()}
+        return {point.label: point for point in self.lab.sweeps[sweep].conditions()}
 
-    def random(self, sweep: str, label: str | None = None) -> list[Point]:
+    def random(self, sweep: str, label: str | None = None) -> list[Condition]:
         """The controls of a sweep, or of one of its conditions."""
         return [point for point in controls(self.lab, sweep) if point.draw >= 0 and label in (None, budget(point))]
 

@@ -8,34 +8,35 @@ from typing import Any
 
 import xarray
 
-from sinkjax.study.numbers import Stored
+from sinkjax.study.lab import Lab
+from sinkjax.study.numbers import Numbers
 from sinkjax.study.parts import ABSENT, Part, parts
-from sinkjax.study.results import traced, verdicts
-from sinkjax.study.trace import Lab, Program
-from sinkjax.study.work import Point
-from tests.study.stores import Numbers, store
+from sinkjax.study.registry import Study
+from sinkjax.study.results import on_stores, verdicts
+from sinkjax.study.work import Condition
+from tests.study.stores import Values, store
 
 
-def where(point: Point) -> str:
+def where(point: Condition) -> str:
     """The label of the place of a condition; "" for the unedited model."""
-    return "" if point.case is None else point.case.place.label
+    return "" if point.case is None else point.case.label
 
 
-def axes(point: Point) -> dict[str, Any]:
+def axes(point: Condition) -> dict[str, Any]:
     """The axes of a condition."""
     return {} if point.case is None else dict(point.case.axes)
 
 
 def planted(
-    study: Program,
-    numbers: Callable[[str, Point], Numbers],
+    study: Study,
+    numbers: Callable[[str, Condition], Values],
     *,
     layers: int = 2,
     heads: int = 1,
     absent: Mapping[str, str] | None = None,
     about: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> tuple[Lab, Stored]:
+) -> tuple[Lab, Numbers]:
     """A study traced on its results, and these.
 
     Args:
@@ -58,12 +59,12 @@ def planted(
         if reason := (absent or {}).get(part.name):
             stores[part.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})
             continue
-        points = part.planned()
+        points = part.of(lab)
         data = store([numbers(part.name, point) for point in points], part.prompts, (layers, heads, config.length))
         stores[part.name] = data.assign_coords(edit=[point.label for point in points]).assign_attrs(attributes)
-    return traced(lab, stores)
+    return lab, on_stores(lab, stores)
 
 
-def words(study: Program, numbers: Callable[[str, Point], Numbers], **options: Any) -> dict[str, str]:
+def words(study: Study, numbers: Callable[[str, Condition], Values], **options: Any) -> dict[str, str]:
     """The word of each claim of a study with planted numbers."""
     return {found.name: found.word for found in verdicts(*planted(study, numbers, **options))}

@@ -11,11 +11,11 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis.summary import Table
+from sinkjax.study.layers import Layers
 from sinkjax.study.measures import Measure
-from sinkjax.study.numbers import Stored
-from sinkjax.study.places import Case, Place
+from sinkjax.study.numbers import Numbers
 from sinkjax.study.results import summary
-from sinkjax.study.work import Point, Sweep
+from sinkjax.study.work import Condition, Sweep
 
 SWEEP = "sweep"
 
@@ -27,9 +27,9 @@ def planted_sweep(labels: list[str], *measures: Measure, x: Mapping[str, Any] | 
     return Sweep(SWEEP, edits, measures, lambda rng, case: baseline, baseline=baseline)
 
 
-def case_of(label: str, x: Mapping[str, Any] | None = None) -> Case:
+def case_of(label: str, x: Mapping[str, Any] | None = None) -> Layers:
     """The case of a label."""
-    return Place(label).at(x=x[label]) if x else Place(label).at()
+    return Layers(label).at(x=x[label]) if x else Layers(label).at()
 
 
 def store(values: Mapping[str, Any]) -> xarray.Dataset:
@@ -44,7 +44,7 @@ def synthetic(
     measure: Measure,
     controls: Mapping[str, Mapping[str, Any]] | None = None,
     x: Mapping[str, Any] | None = None,
-) -> tuple[SimpleNamespace, Stored]:
+) -> tuple[SimpleNamespace, Numbers]:
     """The results of a sweep.
 
     Args:
@@ -54,18 +54,18 @@ def synthetic(
         x: Condition -> its value on an axis.
     """
     sweep = planted_sweep([*values], measure, x=x)
-    points, drawn = {SWEEP: sweep.points()}, dict[str, Any]()
+    points, drawn = {SWEEP: sweep.conditions()}, dict[str, Any]()
     random = points[f"{SWEEP}-controls"] = []
     for condition, of_condition in (controls or {}).items():
         for number, (label, found) in enumerate(of_condition.items()):
             case = case_of(condition, x) if condition else None
             edit = sinkjax.compose(label=label)
-            random.append(Point(edit, "control", case=case, draw=number if condition else -1))
+            random.append(Condition(edit, case, number if condition else -1))
             drawn[label] = found
     stores = {SWEEP: store(values).assign_coords(edit=[point.label for point in points[SWEEP]])} | (
         {f"{SWEEP}-controls": store(drawn)} if drawn else {}
     )
-    read = Stored(SimpleNamespace(seed=0), None, stores, points.__getitem__)
+    read = Numbers(SimpleNamespace(seed=0), None, stores, points.__getitem__)
     return SimpleNamespace(sweeps={SWEEP: sweep}), read
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import xarray
 
-Numbers = Mapping[tuple[Any, ...], Any]  # what is planted -> float, or float[document]
+Values = Mapping[tuple[Any, ...], Any]  # what is planted -> float, or float[document]
 EPS = 0.3
 
 # ("seen", key) or ("seen", key, layer): attention in per cent, the same in all heads; ("sinks", key): share of the heads, of all
 # layers, that receive 90%; ("size", position) or ("size", position, depth): largest |h|; ("loss",).
 
 
-def store(planted: Sequence[Numbers], count: int, shape: tuple[int, int, int]) -> xarray.Dataset:
+def store(planted: Sequence[Values], count: int, shape: tuple[int, int, int]) -> xarray.Dataset:
     """The statistics of some conditions and `count` documents. shape: layers, heads, positions."""
     L, H, T = shape
     received, sizes = np.zeros((len(planted), count, L, H, T)), np.ones((len(planted), count, L + 1, T))

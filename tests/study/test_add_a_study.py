@@ -6,17 +6,12 @@ import csv
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
-import xarray
 
-import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
-from sinkjax.study.choice import choose
-from sinkjax.study.registry import open_own
+from sinkjax.study.registry import choose, open_own
 from sinkjax.study.trained import specs
 from tests.study.tiny import write_both
 
@@ -48,11 +43,6 @@ def test_the_example_is_short_and_is_the_one_that_the_command_writes(tmp_path, c
     assert str(tmp_path / "mine.py") in capsys.readouterr().out
 
 
-def test_the_example_takes_other_strengths(example, capsys):
-    assert cli.main(["plan", *arguments(example), "--strengths", "-1", "-3"]) == 0
-    assert "lowered" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [
@@ -71,23 +61,9 @@ def test_a_mistake_in_a_study_is_told_in_one_line_with_its_place(example, was, n
     wrong.unlink()
 
 
-def test_an_error_of_sinkjax_itself_keeps_its_traceback_also_below_a_study(example, monkeypatch):
-    monkeypatch.setattr("sinkjax.study.trace.Lab.claim", lambda *arguments, **options: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["plan", *arguments(example)])
-
-
-def test_the_measure_of_the_page_is_one():
-    names: dict[str, Any] = {}
-    exec(f"from sinkjax import Probe\nfrom sinkjax.study import *\n{code('py', 1)}", names)
-    data = xarray.Dataset({"nll": (("edit", "prompt", "position"), np.arange(6.0).reshape(1, 2, 3))})
-    assert names["median_loss"].of(data).tolist() == [[1.0, 4.0]]
-    assert names["median_loss"].asks == sinkjax.Probe(nll=True)
-
-
 def test_the_table_of_the_page_is_a_study(tmp_path):
     (tmp_path / "mine.yaml").write_text(code("yaml", 1), encoding="utf-8")
-    study = open_own(tmp_path / "mine.yaml").program
+    study = open_own(tmp_path / "mine.yaml").study
     trained = {spec.name: spec.training for spec in specs(study.trace(study.settings(), None), study.settings())}
     assert {name: training.bos for name, training in trained.items()} == {"bos": "first", "no-bos": "none"}
     assert study.settings().seeds == 8
@@ -151,27 +127,5 @@ def test_what_a_sweep_file_may_not_say_is_refused_in_one_sentence(example, tmp_p
     (tmp_path / "mine.yaml").write_text(text.replace(was, now), encoding="utf-8")
     chosen = choose(str(tmp_path / "mine.yaml"))
     with pytest.raises(SinkjaxError, match=sentence) as error:
-        chosen.program.trace(chosen.config, SimpleNamespace(layers=4))
+        chosen.study.trace(chosen.config, SimpleNamespace(layers=4))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("mine.py", None, "/mine.py: No such file"),
-        ("mine.py", "x = 1\n", "defines no function `study`"),
-        ("mine.py", "STUDY = 1\n", "0.3"),
-        ("mine.py", "import nothing_of_that_name\n", "No module named 'nothing_of_that_name'"),
-        ("mine.py", "def broken(:\n", "cannot be imported: "),
-        ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_key: 0}}}\n", "has no trainings"),
-        ("mine.yaml", "study: mine\ntrainings: {}\ngrid: {}\n", "unknown key 'grid'"),
-        ("mine.yaml", "study: mine\ntrainings: {a: {row: {}}}\nmeasures: [loss]\n", "unknown measure 'loss'"),
-    ],
-)
-def test_a_file_that_is_not_a_study_is_refused_in_one_sentence(tmp_path, capsys, name, content, sentence):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    assert cli.main(["run", str(tmp_path / name)]) == 2
-    said = capsys.readouterr().err.strip()
-    assert sentence in said
-    assert "\n" not in said

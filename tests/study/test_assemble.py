@@ -7,7 +7,7 @@ import re
 import numpy as np
 import xarray
 
-from sinkjax.study.assemble import changes, noop_finding
+from sinkjax.study.results import changes, noop_finding
 
 
 def test_changes_are_parts_of_the_largest_value_and_an_undefined_number_is_no_match():

@@ -12,8 +12,8 @@ import xarray
 import sinkjax
 from sinkjax import Probe
 from sinkjax.analysis.estimates import Absent
-from sinkjax.study import baseline, largest_activation
-from sinkjax.study.baseline import Baseline, Unedited, finite
+from sinkjax.study import largest_activation
+from sinkjax.study.lab import Lab, Unedited, finite
 from sinkjax.study.work import Batch
 
 
@@ -67,7 +67,8 @@ def stored(*sizes: list[float]) -> xarray.Dataset:
 def onset(data: xarray.Dataset, prompts: int) -> int:
     """The layer in which an activation forms in stored prompts, as a study asks for it."""
     given: Any = SimpleNamespace(layers=data.sizes["depth"] - 1)
-    lab = Baseline(given, SimpleNamespace(), unedited=Unedited(None, None, data, prompts))
+    run: Any = SimpleNamespace(data=lambda probe: data.isel(prompt=slice(prompts)))
+    lab = Lab(given, SimpleNamespace(), None, unedited=run)
     found = lab.onset("forms", lambda layers: largest_activation(0, layers))
     assert lab.values == {"forms": found}
     return found
@@ -94,17 +95,9 @@ def test_an_activation_forms_in_the_first_layer_above_half_of_its_largest(sizes,
 def test_nothing_is_known_where_every_prompt_overflows():
     broken, sound = [1, 1, INF], [1, 1, 9.0]
     with pytest.raises(Absent, match="every prompt overflows"):
-        baseline.onset(Unedited(None, None, stored(broken, sound), 1), 2, lambda layers: largest_activation(0, layers))
+        onset(stored(broken, sound), 1)
     kept = finite(stored(broken, sound, broken))
     np.testing.assert_array_equal(kept["resid_max"].values[0, :, :, 0], [sound])
     whole = stored(sound, sound)
     assert finite(whole).identical(whole)
     assert finite(whole.drop_vars("non_finite")).identical(whole.drop_vars("non_finite"))
-
-
-def test_a_number_that_is_kept_is_not_measured_again_and_a_plan_has_a_placeholder():
-    given: Any = SimpleNamespace(layers=4)
-    for kept, expected in (({"forms": 1}, 1), ({}, 3)):
-        lab = Baseline(given, SimpleNamespace(), values=dict(kept))
-        assert lab.onset("forms", lambda layers: largest_activation(0, layers)) == expected
-        assert lab.values == kept  # a placeholder is not kept

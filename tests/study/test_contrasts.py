@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,16 +14,16 @@ import pytest
 from hypothesis import strategies as st
 
 from sinkjax import add_logit, attend_self, mask_key
-from sinkjax.analysis.verdicts import Verdict, verdicts_csv
-from sinkjax.errors import SinkjaxError
+from sinkjax.analysis.verdicts import Verdict
+from sinkjax.papers._edits import cut_links
 from sinkjax.papers.li.amplify import slope
 from sinkjax.study import (
     ALL,
     MASKED,
-    Case,
     Contrast,
     Controlled,
     Lab,
+    Layers,
     all_of,
     attention_to,
     difference,
@@ -40,23 +37,20 @@ from sinkjax.study import (
     reaches,
     unedited,
 )
-from sinkjax.study.assemble import standard_notes
 from sinkjax.study.contrasts import Parts, compared, recovered
-from sinkjax.study.edits import cut_links
-from sinkjax.study.premises import below, exceeds, keys_without_norm, same, unchanged
-from sinkjax.study.prose import Prose, Statement
+from sinkjax.study.premises import below, same, unchanged
+from sinkjax.study.registry import Prose, Statement, Study
 from sinkjax.study.results import verdicts
-from sinkjax.study.trace import Program
-from sinkjax.study.work import Point
+from sinkjax.study.work import Condition
 from tests.study.planted import axes, planted
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
 SEEN, NEXT, SIZE, SIZE_1, LOSS = attention_to(0, 0), attention_to(1, 0), largest_activation(0), largest_activation(1), loss()
 THERE = own("spot", lambda spot: attention_to(spot, 0))
 SAID = Statement("At {spots} of {length}, {other}.", "9%")
 FEW = {"prompts": 4, "control_prompts": 3, "controls": 2, "length": 12}
 BASE, EDITED = np.array([10.0, 20, 30, 40]), np.array([16.0, 28, 33, 44])
-Planted = Callable[[str, Point], Numbers]
+Planted = Callable[[str, Condition], Values]
 Make = Callable[[Any], Any]  # the sweeps of the study -> a contrast
 
 
@@ -66,17 +60,17 @@ class Settings(Controlled):
     strengths: tuple[float, ...] = (-4.0, -1.0, -2.0)
 
 
-def study(claims: Callable[[Lab, Any], None]) -> Program:
+def study(claims: Callable[[Lab, Any], None]) -> Study:
     """A study of four sweeps with some claims on them: `first` and `masked` are conditions of the first."""
 
     def function(lab: Lab, s: Settings) -> None:
-        def another_key(rng: np.random.Generator, case: Case) -> Any:
-            return mask_key(lab.random_position(rng, but=(0,)), layers=case.place.layers)
+        def another_key(rng: np.random.Generator, case: Layers) -> Any:
+            return mask_key(lab.random_position(rng, but=(0,)), layers=case.layers)
 
-        def earlier_alone(rng: np.random.Generator, case: Case) -> Any:
+        def earlier_alone(rng: np.random.Generator, case: Layers) -> Any:
             return attend_self(lab.random_position(rng, below=case["spot"]))
 
-        def links(rng: np.random.Generator, case: Case) -> Any:
+        def links(rng: np.random.Generator, case: Layers) -> Any:
             return cut_links(rng, case["spot"], s.length)
 
         places = (layer(0), ALL)
@@ -99,10 +93,10 @@ def study(claims: Callable[[Lab, Any], None]) -> Program:
         )
         claims(lab, made)
 
-    return Program("own/planted", function, Settings, Prose(claims={"it": SAID}), False, "")
+    return Study("own/planted", function, Settings, Prose(claims={"it": SAID}), False, "")
 
 
-def claim(make: Make, given: Make | None = None, beside: Make = lambda w: (), **facts: Any) -> Program:
+def claim(make: Make, given: Make | None = None, beside: Make = lambda w: (), **facts: Any) -> Study:
     """The study with one claim."""
     return study(lambda lab, w: lab.claim("it", "here", make(w), given and given(w), beside(w), **{"took": MASKED, **facts}))
 
@@ -115,13 +109,13 @@ def parts(make: Make, numbers: Planted, **settings: Any) -> Parts:
     return found
 
 
-def simple(store: str, point: Point) -> Numbers:
+def simple(store: str, point: Condition) -> Values:
     """Key 0 from BASE to EDITED in all layers, key 1 from 1 to 7; control c adds c to key 0 and 2 c to key 1."""
     if point.draw >= 0:
         return {("seen", 0): BASE + point.draw, ("seen", 1): 1 + 2 * point.draw, ("size", 0): 100 * np.e**point.draw}
     if point.case is None:
         return {("seen", 0): BASE, ("seen", 1): 1, ("size", 0): 100, ("size", 1): 4, ("loss",): 2}
-    if point.case.place == ALL:
+    if point.case == ALL:
         return {("seen", 0): EDITED, ("seen", 1): 7, ("size", 0): 50, ("size", 1): 400, ("loss",): 5}
     return {("seen", 0): BASE / 2, ("seen", 1): 3, ("size", 0): 80, ("size", 1): 10, ("loss",): 3}
 
@@ -180,12 +174,7 @@ def test_a_contrast_is_its_definition(make, contrast, whole, drawn, facts):
     assert (found.range, found.unit) == facts
 
 
-def test_a_recovery_says_that_its_whole_is_a_damage():
-    assert parts(ARITHMETIC["recovered of"][0], simple).recovery
-    assert not parts(lambda w: effect(SEEN, w.masked), simple).recovery
-
-
-def by_spot(store: str, point: Point) -> Numbers:
+def by_spot(store: str, point: Condition) -> Values:
     """10 at position 2 and 20 at 3; edited 5 and 9 more at the query's own place, controls 1 and 2, and the next 1 more."""
     spot = axes(point).get("spot", 0)
     gain = {0: 0, 2: 5, 3: 9}[spot] if point.draw < 0 else spot - 1 + point.draw
@@ -202,10 +191,10 @@ def test_each_position_is_read_at_its_own_place_and_compared_with_itself():
     same_numbers(parts(lambda w: effect(THERE, w.axes.at(spot=3)), by_spot).contrast, 9)
 
 
-def levels(store: str, point: Point) -> Numbers:
+def levels(store: str, point: Condition) -> Values:
     """Attention by strength: -4: 1, -2: 4, -1: 10, three times as much at position 3, and none in the first layer alone."""
     here = axes(point)
-    if point.case is None or point.case.place != ALL or "strength" not in here:
+    if point.case is None or point.case != ALL or "strength" not in here:
         return {}
     return {("seen", 0): {-4.0: 1, -2.0: 4, -1.0: 10}[here["strength"]] * (3 if here["spot"] == 3 else 1)}
 
@@ -214,26 +203,6 @@ def line(*values: float) -> float:
     """The rise of a straight line through values."""
     rise: float = (len(values) - 1) * np.polyfit(range(len(values)), values, 1)[0]
     return rise
-
-
-def test_a_slope_is_a_line_over_the_order_of_an_axis_for_each_value_of_the_others():
-    for spot, expected in ((2, line(1, 4, 10)), (3, line(3, 12, 30))):
-        found = parts(lambda w, spot=spot: slope(SEEN, w.levels[ALL.at(spot=spot)], "strength"), levels)
-        same_numbers(found.contrast, expected)
-        assert (found.whole, found.controls) == (None, None)
-    both = parts(lambda w: slope(SEEN, w.levels[ALL], "strength"), levels)
-    same_numbers(both.contrast, [[line(1, 4, 10), line(3, 12, 30)]] * 4)
-    with pytest.raises(SinkjaxError, match=r"two values of strength, .* 1"):
-        parts(lambda w: slope(SEEN, w.levels[ALL.at(strength=-1.0)], "strength"), levels)
-
-
-def test_the_range_of_a_slope_is_that_of_the_steepest_line():
-    def step(store: str, point: Point) -> Numbers:
-        return {("seen", 0): 100.0 * (axes(point).get("strength", 0) > -3)}
-
-    found = parts(lambda w: slope(SEEN, w.levels[ALL], "strength"), step, strengths=(-5.0, -4.0, -2.0, -1.0))
-    assert found.range == (0.0, pytest.approx(found.contrast.max()))
-    assert found.contrast.max() > 100
 
 
 def bounded(lab: Lab, w: Any) -> None:
@@ -254,7 +223,7 @@ def test_no_value_of_a_measure_leaves_the_range_of_its_contrast(seed):
     """The judgement refuses numbers outside of their ranges; bets on a range that is too small could not lose."""
     rng, mine = np.random.default_rng(seed), study(bounded)
 
-    def extreme(store: str, point: Point) -> Numbers:
+    def extreme(store: str, point: Condition) -> Values:
         return {key: 100.0 * rng.integers(0, 2, 4) for key in (("seen", 0), ("seen", 1), ("loss",))}
 
     assert len(verdicts(*planted(mine, extreme, **{**FEW, "strengths": (-5.0, -4.0, -3.0, -2.0, -1.0)}))) == 13
@@ -278,13 +247,6 @@ def test_the_controls_of_a_condition_are_counted_alone(make, spot, every):
     assert (len(found.controls), found.all_controls) == (2 if every else 8, every)
 
 
-def test_a_mean_over_conditions_takes_as_many_controls_as_the_fewest_have():
-    found = parts(lambda w: effect(SEEN, w.earlier.every), simple, controls=8, length=24, spots=(2, 20))
-    assert found.controls is not None
-    assert found.controls.shape == (2, 3, 2)
-    assert not found.all_controls  # of position 20 there are more
-
-
 # Words.
 
 N = 64
@@ -295,7 +257,7 @@ MANY = {"prompts": N, "control_prompts": N, "controls": 20, "length": 30}
 def moves(whole: Any = 60.0, gain: Any = 50.0, control: Any = 1.0, twin: Any = 0.0) -> Planted:
     """Key 0 has `whole`; key 1 gains `gain`, `control` under controls, and `twin` in the untrained model."""
 
-    def numbers(store: str, point: Point) -> Numbers:
+    def numbers(store: str, point: Condition) -> Values:
         if point.case is None:
             added: Any = 0
         elif store.endswith("-twin"):
@@ -310,14 +272,14 @@ def moves(whole: Any = 60.0, gain: Any = 50.0, control: Any = 1.0, twin: Any = 0
 def falls(by: float, whole: float = 90.0) -> Planted:
     """The edit, and neither its controls nor the untrained model, takes something from key 0."""
 
-    def numbers(store: str, point: Point) -> Numbers:
+    def numbers(store: str, point: Condition) -> Values:
         edited = point.case is not None and point.draw < 0 and not store.endswith("-twin")
         return {("seen", 0): whole + SPREAD - (by + SPREAD / 2) * edited}
 
     return numbers
 
 
-def judged(mine: Program, numbers: Planted, random: str = "", **options: Any) -> Verdict:
+def judged(mine: Study, numbers: Planted, random: str = "", **options: Any) -> Verdict:
     """The verdict on planted numbers. random: a sweep whose prompts are not text."""
     lab, read = planted(mine, numbers, **{**MANY, **options})
     if random:
@@ -350,28 +312,6 @@ def test_a_planted_effect_has_its_word(numbers, word):
     assert (found.kind, found.name) == ("claim", "it")
 
 
-@pytest.mark.parametrize("word", ["replicates", "undecided"])
-def test_an_equal_share_stands_beside_the_share_and_enters_no_word(word):
-    numbers = moves(gain=60.0 if word == "replicates" else 5.0)
-    plain, split = (judged(claim(shift, **more), numbers) for more in ({}, {"split": 1 / 2}))
-    assert split.judgement == plain.judgement
-    assert split.word == word
-    assert split.number.startswith(plain.number)
-    assert "50%" in split.number.removeprefix(plain.number)
-    assert [row["split"] for row in csv.DictReader(io.StringIO(verdicts_csv("mine", [plain, split])))] == ["", "0.5"]
-
-
-def test_an_equal_token_takes_at_most_its_share():
-    fell = judged(claim(lambda w: effect(SEEN, w.first), sign=-1, split=1 / 2), falls(75.0))
-    assert "takes 50% or somewhat less" in fell.number
-
-
-@pytest.mark.parametrize("split", [0.0, 1.5, -0.5])
-def test_a_split_is_a_share(split):
-    with pytest.raises(SinkjaxError, match=f"claim it: split .* not {split}"):
-        claim(shift, split=split).trace(Settings(), SimpleNamespace(layers=2, heads=1, kv_heads=1))
-
-
 def test_a_negative_sign_turns_the_claim_round():
     lost = judged(claim(lambda w: effect(SEEN, w.first), sign=-1), falls(75.0))
     label = judged(claim(lambda w: effect(SEEN, w.first, controls=False), sign=-1), falls(75.0)).label
@@ -381,13 +321,8 @@ def test_a_negative_sign_turns_the_claim_round():
     assert judged(claim(lambda w: effect(SEEN, w.first)), falls(75.0)).word == "opposite"
 
 
-@pytest.mark.parametrize(("by", "word"), [(0.0, "replicates (untrained too)"), (22.0, "moves"), (9.0, "undecided")])
-def test_what_stays_has_its_own_words(by, word):
-    assert judged(claim(lambda w: effect(SEEN, w.masked), stays=True), falls(by)).word == word
-
-
 def test_an_effect_among_those_of_its_controls_is_not_shown():
-    def mixed(store: str, point: Point) -> Numbers:
+    def mixed(store: str, point: Condition) -> Values:
         """Three of twenty controls do more than the edit."""
         return moves(control=60.0 if point.draw >= 17 else 1.0)(store, point)
 
@@ -398,38 +333,6 @@ def test_an_effect_among_those_of_its_controls_is_not_shown():
     assert "17 of 20 controls" in beaten.judgement.reason
 
 
-def test_too_few_controls_show_nothing_unless_there_are_no_more():
-    assert judged(claim(shift), moves(), controls=19).word == "undecided"
-    every = judged(claim(shift), moves(), controls=40, length=12)
-    assert every.judgement.rank is not None
-    assert (every.word, every.judgement.rank.of) == ("replicates", 12 - 2)  # neither key 0 nor the last
-
-
-@pytest.mark.parametrize(
-    ("mine", "why"),
-    [
-        (claim(lambda w: difference(SEEN, w.first, w.masked)), "subtracted"),
-        (claim(lambda w: slope(SEEN, w.levels[ALL], "strength")), "values of the axis"),
-        (claim(lambda w: effect(NEXT, w.masked, controls=False)), "no random edits"),
-        (claim(lambda w: effect(SEEN, w.masked, controls=False), stays=True), "stays"),
-    ],
-)
-def test_a_row_without_controls_says_why(mine, why):
-    found = judged(mine, moves())
-    assert found.judgement.rank is None
-
-    assert found.twin is not None
-    method = next(csv.DictReader(io.StringIO(verdicts_csv("mine", [found]))))["method"]
-    assert re.fullmatch(rf"{re.escape(found.judgement.method)}; no controls: .*{why}.*", method)
-    assert method.removeprefix(found.judgement.method) in found.numbers
-
-
-def test_a_row_with_controls_gives_no_reason_for_having_none():
-    found = judged(claim(shift), moves())
-    assert found.judgement.rank is not None
-    assert "no controls" not in found.uncontrolled + found.numbers + verdicts_csv("mine", [found])
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -437,8 +340,6 @@ def test_a_row_with_controls_gives_no_reason_for_having_none():
         (lambda w: reaches(SEEN, w.masks, 61.0), "attention to key 0 .* 60, .*at least 61"),
         (lambda w: below(SEEN, w.masks, 61.0), ""),
         (lambda w: below(SEEN, w.masks, 50.0), "below 50"),
-        (lambda w: exceeds(SEEN, w.masks, NEXT), ""),
-        (lambda w: exceeds(NEXT, w.masks, SEEN), " 5, .*above 60"),
         (lambda w: all_of(reaches(SEEN, w.masks, 59.0), below(NEXT, w.masks, 6.0)), ""),
         (lambda w: all_of(reaches(SEEN, w.masks, 59.0), below(NEXT, w.masks, 2.0)), " 5, .*below 2"),
     ],
@@ -449,18 +350,6 @@ def test_a_premise_of_the_paper_comes_first(given, reason):
     assert re.search(reason, found.judgement.reason)
 
 
-def test_controls_that_no_testable_claim_needs_are_not_named(monkeypatch):
-    def notes() -> list[str]:
-        lab, read = planted(claim(lambda w: effect(SEEN, w.masked), lambda w: keys_without_norm()), simple, **FEW)
-        assert ("masks-controls" in read, "masks-twin" in read) == (len(named) == 0,) * 2
-        return [note for note in standard_notes(lab, read, {}) if note.startswith("Controls: ")]
-
-    named: list[str] = []
-    named = notes()
-    monkeypatch.setattr("tests.study.planted.SimpleNamespace", functools.partial(SimpleNamespace, qk_norm="rms"))
-    assert len(notes()) == len(named) - 1  # those of the other sweeps, which no claim reads
-
-
 def test_a_sweep_that_did_not_run_leaves_its_claims_without_a_word():
     found = judged(claim(shift), moves(), absent={"masks": "the model has no BOS"})
     assert (found.word, found.judgement.reason) == ("not applicable", "the model has no BOS")
@@ -468,8 +357,8 @@ def test_a_sweep_that_did_not_run_leaves_its_claims_without_a_word():
 
 @pytest.mark.parametrize(("apart", "word"), [(0.0009, "holds"), (0.0011, "fails")])
 def test_an_identity_holds_in_every_document_or_fails(apart, word):
-    def numbers(store: str, point: Point) -> Numbers:
-        masked = point.case is not None and point.case.place == ALL
+    def numbers(store: str, point: Condition) -> Values:
+        masked = point.case is not None and point.case == ALL
         return {("loss",): 3.0 + apart * masked * (np.arange(N) == 7)}
 
     for test in (lambda w: same(LOSS, w.first, w.masked, 0.001), lambda w: unchanged(LOSS, w.masked, 0.001)):
@@ -490,16 +379,8 @@ def test_genres_are_the_samples_where_there_are_some():
     assert judged(excess, moves(), about={"genres": genres}, random="text").judgement.n == N
 
 
-def test_four_genres_that_differ_decide_less_than_64_documents():
-    """An effect in two genres of four is shown by documents, which are not independent, and by genres it is not."""
-    genre = np.arange(N) % 4
-    numbers = moves(gain=60.0 * (genre < 2))
-    assert judged(claim(shift), numbers).word == "replicates"
-    assert judged(claim(shift), numbers, about={"genres": [str(one) for one in genre]}).word == "undecided"
-
-
 def test_documents_and_positions_are_crossed():
-    def at_spots(store: str, point: Point) -> Numbers:
+    def at_spots(store: str, point: Condition) -> Values:
         """At each position the edit adds as many points as the position is far; a control adds a hundredth of its number."""
         spot = axes(point).get("spot", 0)
         gain = spot if point.draw < 0 else point.draw / 100
@@ -510,16 +391,3 @@ def test_documents_and_positions_are_crossed():
     assert "64 documents x 12 positions" in found.judgement.method
     assert found.judgement.D is not None
     assert found.judgement.D.mean == pytest.approx(np.mean(range(2, 14)) - 0.005, abs=0.01)
-
-
-def test_further_readouts_stand_beside_without_a_word():
-    """Each says where it was read, if that is elsewhere; one without numbers is left out."""
-    further = claim(shift, beside=lambda w: (effect(SIZE, w.masked), effect(NEXT, w.first), unedited(SEEN, w.text)))
-    here, elsewhere = judged(further, moves(), absent={"text": "no text"}).beside
-    assert re.search(rf"{re.escape(SIZE.name)}, .*controls: 1 times", here)
-    assert re.search(rf"{re.escape(NEXT.name)}, .*controls, layer 0:", elsewhere)
-
-
-def test_settings_are_filled_into_the_statement():
-    found = judged(claim(shift), moves())
-    assert (found.statement, found.source, found.paper) == ("At 2, 3 of 30, {other}.", "here", "9%")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,21 +10,16 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.config_files import documents
-from sinkjax.data.corpora import chosen_split, packaged_documents, passages
-from sinkjax.errors import SinkjaxError
-from sinkjax.study.assemble import standard_notes
-from sinkjax.study.choice import Chosen
-from sinkjax.study.config import All
-from sinkjax.study.facts import provenance, source
+from sinkjax.data.corpora import packaged_documents, passages
 from sinkjax.study.inputs import prompts
 from sinkjax.study.measures import Measure
-from sinkjax.study.numbers import Stored
-from sinkjax.study.results import summary
+from sinkjax.study.numbers import Numbers, source
+from sinkjax.study.registry import Chosen
+from sinkjax.study.results import standard_notes, summary
 from sinkjax.study.settings import OnText
 from sinkjax.study.work import Inputs
 from tests.study.planted_results import SWEEP, planted_sweep
-from tests.study.tiny import write_model, write_text
+from tests.study.tiny import write_model
 
 SIZE = Measure("size (m)", lambda data: data["size"].values)
 GENRES = np.repeat(["letters", "lists", "news", "poems"], 3).tolist()
@@ -60,7 +53,7 @@ def results(over="documents", stores=None, **study):
 
     sweep = planted_sweep(["none", "edit"], SIZE)
     found = {SWEEP: store(values, **study), **(stores or {})}
-    return Stored(SimpleNamespace(seed=0), None, found, lambda store: sweep.points(), over)
+    return Numbers(SimpleNamespace(seed=0), None, found, lambda store: sweep.conditions(), over)
 
 
 def text(each=1, genres=GENRES):
@@ -88,34 +81,6 @@ def test_the_splits_have_no_document_in_common(model):
     assert len(found["explore"] | found["confirm"]) == 168
 
 
-def test_prompts_that_are_no_text_have_no_documents(model):
-    config = OnText(model="tiny", prompts=4, length=8)
-    study = prompts(model, Chosen("made/up", config), Inputs("random"), 4).study
-    assert not {"split", "documents", "genres"} & set(study)
-
-
-def test_a_text_with_too_few_documents_in_the_split_is_refused_in_one_sentence(model, tmp_path):
-    config = OnText(model="tiny", text=str(write_text(tmp_path / "text.txt")), prompts=30, length=8, split="confirm")
-    with pytest.raises(SinkjaxError, match=r"30 passages .*'confirm' of file text.txt .*\d+ .*--split all") as error:
-        prompts(model, Chosen("made/up", config), Inputs(), 2)
-    assert "\n" not in str(error.value)
-    assert prompts(model, Chosen("made/up", dataclasses.replace(config, split="auto")), Inputs(), 2).study["split"] == "all"
-
-
-def test_configs_read_the_confirm_split_of_shipped_texts_and_all_of_ones_own():
-    assert OnText().split == "auto"
-    assert [chosen_split(source, "auto") for source in ("auto", "wikitext", "packaged", "my.txt", Path("texts"))] == [
-        *["confirm"] * 3,
-        "all",
-        "all",
-    ]
-    assert chosen_split("my.txt", "explore") == "explore"
-    assert documents.build(OnText, {"split": "explore"}, "the test").split == "explore"
-    with pytest.raises(SinkjaxError, match="split"):
-        documents.build(OnText, {"split": "test"}, "the test")
-    assert All().split is None
-
-
 @pytest.mark.parametrize(
     ("study", "over"), [(text(), "documents"), (text(each=3), "passages, clustered by document"), ({}, "prompts")]
 )
@@ -123,29 +88,10 @@ def test_results_say_what_their_intervals_are_over(study, over):
     found = results(**study)
     assert found.over == over
     lab = SimpleNamespace(sweeps={SWEEP: planted_sweep(["none", "edit"], SIZE)}, columns=())
-    assert f"95% intervals over 12 {over} (" in standard_notes(lab, found, summary(lab, found))[0]
+    assert f"95% intervals over 12 {over} (" in next(standard_notes(lab, found, summary(lab, found)))
     bands, of = source(found["sweep"])
     assert f"95% intervals over 12 {over}." in bands
     assert re.match("tiny .*float32, .*none, made up", of)
-
-
-def test_text_beside_other_prompts_is_called_prompts_and_a_study_may_say_what_it_infers_from():
-    assert results(stores={"random": store([[0], [1]])}, **text()).over == "prompts"
-    assert results(over="heads", **text(each=3)).over == "heads"
-    assert results(over="heads", **text(each=3)).clusters(12) is None
-
-
-def test_numbers_are_clustered_by_the_documents_of_their_own_store():
-    random, shared = store([[0] * 12, [1] * 12]), text(each=3)
-    found = results(stores={"random": random, "more": store([[0] * 12, [1] * 12], **text(each=2))}, **shared)
-    assert found.clusters(12).tolist() == found.clusters(12, SWEEP).tolist() == shared["documents"]
-    assert found.clusters(12, "more").tolist() == text(each=2)["documents"]
-    assert found.clusters(12, "random") is None
-    values = np.repeat(np.arange(4.0), 3)
-    assert found.interval(values).method == "clustered t"
-    other = results(stores={"more": store([[0] * 12, [1] * 12], **shared)})  # the first sweep has no documents
-    assert other.clusters(12) is None
-    assert found.curve("a line", [0], values[:, None]).values[0].method == "clustered t"
 
 
 def test_passages_of_one_document_widen_the_interval():
@@ -177,16 +123,3 @@ def test_numbers_are_clustered_by_the_genres_of_their_own_prompts_or_else_by_doc
     given = found.clusters(5, *stores, genres=True)
     assert (given if given is None else given.tolist()) == clusters
     assert found.clusters(13, *stores, genres=True) is None
-
-
-@pytest.mark.parametrize(
-    ("study", "said"),
-    [
-        (text(), "confirm, 12 documents in 4 genres"),
-        (text(each=12, genres=["news"] * 12), "confirm, 1 document in 1 genre"),
-        (text(each=3, genres=[""] * 12), "confirm, 4 documents"),
-        ({}, None),
-    ],
-)
-def test_provenance_shows_the_split_and_how_many_documents_there_are(study, said):
-    assert provenance(store([[0], [1]], **study)).get("split") == said

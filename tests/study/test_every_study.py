@@ -16,11 +16,11 @@ from sinkjax.model import params
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 from sinkjax.runtime import hardware
-from sinkjax.study import rebuild, run
-from sinkjax.study.assemble import changes
+from sinkjax.study import results, run
 from sinkjax.study.folder import open_store
 from sinkjax.study.parts import NOOP
 from sinkjax.study.registry import find, studies, trains
+from sinkjax.study.results import changes
 from sinkjax.study.views import MAPS, TEXTS
 from tests.study.tiny import study, write_both, write_model
 
@@ -89,7 +89,7 @@ def write_gpt2(folder: Path, like: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
-    monkeypatch.setattr(run, "build", rebuild.section_of)
+    monkeypatch.setattr(run, "build", results.section_of)
     monkeypatch.setattr(hardware, "device_memory", lambda: 1)  # so that each of its sweeps must know what the run may use
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).settings, field)}
     model = files / NEEDING.get(name, "four")

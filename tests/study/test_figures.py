@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sinkjax import mask_key
-from sinkjax.analysis.estimates import Absent
-from sinkjax.errors import SinkjaxError
 from sinkjax.papers.kiya.mask import received
 from sinkjax.report.figures import dots as marks
 from sinkjax.report.figures import heatmaps
@@ -21,27 +18,22 @@ from sinkjax.report.figures import lines as picture
 from sinkjax.report.section import Drawing
 from sinkjax.study import (
     ALL,
-    Case,
     Controlled,
     Lab,
-    Measure,
+    Layers,
     attention_to,
-    by_layer,
     dots,
     each,
-    layer,
     lines,
     lines_along,
     loss,
     prefixes,
-    sink_rate,
 )
-from sinkjax.study.figures import own_words, row_label, shared_words
-from sinkjax.study.prose import Prose
-from sinkjax.study.trace import Program
-from sinkjax.study.work import Point
-from tests.study.planted import axes, planted, where
-from tests.study.stores import Numbers
+from sinkjax.study.figures import shared_words
+from sinkjax.study.registry import Prose, Study
+from sinkjax.study.work import Condition
+from tests.study.planted import axes, planted
+from tests.study.stores import Values
 
 N = 8
 LOSS, SEEN = loss(), attention_to(0, 0)
@@ -67,11 +59,11 @@ def drawn(monkeypatch) -> Drawn:
     return found
 
 
-def draw(figure: Callable[[Lab, Any], None], numbers: Callable[[str, Point], Numbers], L: int, way: Any = (1, 2)) -> Drawing:
+def draw(figure: Callable[[Lab, Any], None], numbers: Callable[[str, Condition], Values], L: int, way: Any = (1, 2)) -> Drawing:
     """The figure of a study of two sweeps: key 0 masked in all places, and in several ways."""
 
     def study(lab: Lab, s: Any) -> None:
-        def another_key(rng: np.random.Generator, case: Case) -> Any:
+        def another_key(rng: np.random.Generator, case: Layers) -> Any:
             return mask_key(lab.random_position(rng, but=(0,)))
 
         places = (*each(L), *prefixes(L), ALL)
@@ -79,7 +71,7 @@ def draw(figure: Callable[[Lab, Any], None], numbers: Callable[[str, Point], Num
         lab.sweep("ways", {ALL.at(way=one): mask_key(0) for one in way}, control=another_key, title="keys hidden")
         figure(lab, lab.sweeps)
 
-    mine = Program("own/drawn", study, Controlled, Prose(), False, "")
+    mine = Study("own/drawn", study, Controlled, Prose(), False, "")
     about = {"text": "of one book", "bos": "none"}
     settings = {"prompts": N, "control_prompts": N, "controls": 3, "length": 12}
     lab, read = planted(mine, numbers, layers=L, heads=2, about=about, **settings)
@@ -89,11 +81,11 @@ def draw(figure: Callable[[Lab, Any], None], numbers: Callable[[str, Point], Num
     return made
 
 
-def by_row(L: int) -> Callable[[str, Point], Numbers]:
+def by_row(L: int) -> Callable[[str, Condition], Values]:
     """A number of its own for each set of layers: the sum of 2^l over its layers; 0 without an edit."""
 
-    def numbers(store: str, point: Point) -> Numbers:
-        chosen = [] if point.case is None else point.case.place.layers or range(L)
+    def numbers(store: str, point: Condition) -> Values:
+        chosen = [] if point.case is None else point.case.layers or range(L)
         total = sum(2**one for one in chosen)
         return {("seen", 0): total, ("loss",): total}
 
@@ -125,16 +117,9 @@ def test_columns_of_received_attention_are_at_the_last_edited_layer(drawn):
         np.testing.assert_allclose(panels[title], np.repeat(np.array(totals)[:, None] / 100, L, axis=1))
 
 
-@pytest.mark.parametrize("figure", [(received, 0), (lines, SEEN)])
-def test_two_layers_make_no_line(figure):
-    """All that two layers give are two points of one series and one of the other."""
-    with pytest.raises(Absent, match=r"masks .*3 sets of layers"):
-        draw(lambda lab, s: lab.draw(*figure, over=s["masks"]), by_row(2), 2)
-
-
 @pytest.mark.parametrize(("way", "order"), [(("self", "even", "all"), ["self", "even", "all"]), ((8, 1, 4), [1, 4, 8])])
 def test_names_keep_their_order_along_an_axis_and_numbers_are_sorted(drawn, way, order):
-    def numbers(store: str, point: Point) -> Numbers:
+    def numbers(store: str, point: Condition) -> Values:
         return {("loss",): 1 + way.index(axes(point)["way"]) if axes(point) else 0}
 
     made = draw(lambda lab, s: lab.draw(lines_along, "way", LOSS, over=s["ways"]), numbers, 4, way)
@@ -146,23 +131,8 @@ def test_names_keep_their_order_along_an_axis_and_numbers_are_sorted(drawn, way,
     assert re.match(r"Keys hidden: loss \(nats per token\), .*way\. ", made.caption)
 
 
-def test_measures_that_share_a_row_have_a_panel_for_each_condition(drawn):
-    def numbers(store: str, point: Point) -> Numbers:
-        return {("sinks", 1): 1.0} if where(point) == "layer 1" else {("sinks", 0): 0.5}
-
-    row = [partial(sink_rate, key, 0.3) for key in (0, 1)]
-    made = draw(lambda lab, s: lab.draw(by_layer, row, conditions=[s["masks"][layer(1)]]), numbers, 3)
-    ((plain, edited),) = drawn.given[0]
-    assert (plain.title, edited.title) == ("no edit", "layer 1")
-    for panel, means in ((plain, [[50] * 3, [0] * 3]), (edited, [[0] * 3, [100] * 3])):
-        assert [line.name for line in panel.lines] == ["0 (%)", "1 (%)"]
-        assert [[value.mean for value in line.values] for line in panel.lines] == means
-        assert panel.ylabel == "heads that sink on key (%)"
-    assert re.match(r"Heads .* key 0 \(%\), heads .* key 1 \(%\), .*layer", made.caption)
-
-
 def test_each_control_is_a_mark_of_its_own(drawn):
-    def numbers(store: str, point: Point) -> Numbers:
+    def numbers(store: str, point: Condition) -> Values:
         return {("loss",): 10 + point.draw if point.draw >= 0 else axes(point).get("way", 0)}
 
     made = draw(lambda lab, s: lab.draw(dots, LOSS, over=s["ways"]), numbers, 4)
@@ -170,11 +140,6 @@ def test_each_control_is_a_mark_of_its_own(drawn):
     random = [(label, 10.0 + number) for label in ("way 1", "way 2") for number in range(3)]
     assert found == [("no edit", 0.0), ("way 1", 1.0), ("way 2", 2.0), *random]
     assert "random controls" in made.caption
-
-
-def test_a_figure_of_conditions_that_a_sweep_lacks_is_refused_before_it_is_drawn():
-    with pytest.raises(SinkjaxError, match="masks is layer 7"):
-        draw(lambda lab, s: lab.draw(by_layer, partial(sink_rate, 0, 0.3), conditions=[s["masks"][layer(7)]]), by_row(3), 3)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +153,3 @@ def test_a_figure_of_conditions_that_a_sweep_lacks_is_refused_before_it_is_drawn
 )
 def test_a_shared_axis_ends_with_a_noun(names, shared):
     assert shared_words(names) == shared
-
-
-def test_lines_of_a_panel_are_named_by_what_differs():
-    def named(*names: str) -> list[Measure]:
-        return [Measure(name, lambda data: data) for name in names]
-
-    keys = named("heads that sink on key 0 (%)", "heads that sink on key 1 (%)")
-    assert (own_words(keys), row_label(keys)) == (["key 0", "key 1"], "heads that sink on key (%)")
-    for names in (["loss of text (nats)"], ["sink rate", "loss"]):
-        assert (own_words(named(*names)), row_label(named(*names))) == (names, names[0])

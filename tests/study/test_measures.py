@@ -12,12 +12,11 @@ import xarray
 
 import sinkjax
 from sinkjax import mask_key
-from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError
 from sinkjax.study import (
     ALL,
+    Layers,
     Measure,
-    Place,
     Sweep,
     attention_to,
     largest_activation,
@@ -29,8 +28,6 @@ from sinkjax.study import (
     upto,
 )
 from sinkjax.study.measures import (
-    MEDIANS,
-    attention_to_first_behind,
     later_attention_to,
     later_sink_rate,
     merged,
@@ -39,9 +36,9 @@ from sinkjax.study.measures import (
     strongest_other_sink,
     typical_activation,
 )
-from sinkjax.study.numbers import Stored
+from sinkjax.study.numbers import Numbers
 from sinkjax.study.parts import check_measure, check_positions
-from sinkjax.study.work import UNEDITED, Point
+from sinkjax.study.work import UNEDITED, Condition
 
 E, P, L, H, T = 2, 3, 4, 5, 12  # conditions, prompts, layers, heads, positions
 SHORT = 9  # tokens of the last prompt; keys and positions beyond are missing
@@ -105,7 +102,7 @@ MEASURES: dict[str, tuple[Measure, Any]] = {
         ),
         (largest_activation(0), lambda x: largest(x, range(L + 1), 0)),
         (largest_activation(3, layer(0)), lambda x: largest(x, [1], 3)),
-        (largest_activation(3, Place("layers from 2 on", (2, 3))), lambda x: largest(x, [3, 4], 3)),
+        (largest_activation(3, Layers("layers from 2 on", (2, 3))), lambda x: largest(x, [3, 4], 3)),
         (typical_activation(), lambda x: typical(x, range(L + 1))),
         (typical_activation(layer(2)), lambda x: typical(x, [3])),
         (loss(), lambda x: mean_loss(x, 0)),
@@ -144,20 +141,6 @@ def test_the_strongest_other_key_is_one_that_eight_queries_see(data):
         np.testing.assert_array_equal(read_measure(measure, whole), read_measure(measure, far))
 
 
-@pytest.mark.parametrize("measure", [sink_rate(10, 0.3), attention_to(10, 1), largest_activation(10)], ids=lambda one: one.name)
-def test_a_position_beyond_a_prompt_and_a_prompt_that_overflowed_have_no_number(data, measure):
-    out = np.zeros((E, P, L + 1), bool)
-    out[1, 0, 2] = True
-    found = read_measure(measure, data.assign(non_finite=(("edit", "prompt", "depth"), out)))
-    np.testing.assert_array_equal(np.isnan(found), [[False, False, True], [True, False, True]])
-
-
-def test_attention_in_a_layer_that_the_model_lacks_is_absent(data):
-    for measure in (attention_to(0, L), strongest_other_attention(0, L)):
-        with pytest.raises(Absent, match=f"layer {L}, .*{L}"):
-            read_measure(measure, data)
-
-
 def test_statistics_of_later_queries_leave_out_the_query_at_the_key(tiny_config, tiny_params):
     """Against the maps of attention, for prompts of two lengths."""
     tokens, lengths = np.random.default_rng(0).integers(0, tiny_config.vocab_size, (2, 10)), np.array([10, 7])
@@ -175,50 +158,17 @@ def test_statistics_of_later_queries_leave_out_the_query_at_the_key(tiny_config,
     assert 0 < (means > 0.15).mean() < 1
 
 
-def test_attention_to_the_first_key_is_read_from_the_queries_behind_a_position(tiny_config, tiny_params):
-    """Against the maps of attention, for prompts of two lengths."""
-    tokens, lengths = np.random.default_rng(0).integers(0, tiny_config.vocab_size, (2, 10)), np.array([10, 7])
-    measures = (attention_to_first_behind(3, 1), attention_to_first_behind(3))
-    probe = merged(measures[0].asks, sinkjax.Probe(attention=(*range(tiny_config.layers),)))
-    record = sinkjax.forward(tiny_params, tokens, tiny_config, (), probe, lengths).record
-    made = {"attention_to_first": (("edit", "prompt", "layer", "query"), np.asarray(record["attention_to_first"])[None])}
-    maps = np.asarray(record["attention"])  # prompt, layer, head, query, key
-    means = np.array([maps[row, :, :, 4:length, 0].mean(axis=(1, 2)) for row, length in enumerate(lengths)])
-    in_one, in_all = (read_measure(one, xarray.Dataset(made))[0] for one in measures)
-    np.testing.assert_allclose(in_one, 100 * means[:, 1], rtol=1e-5)
-    np.testing.assert_allclose(in_all, 100 * means.mean(axis=1), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("measure", "name"),
-    [
-        (sink_rate(1, 0.3), "heads that sink on key 1 (%)"),
-        (sink_rate(1, 0.3, ALL), "heads that sink on key 1 (%)"),
-        (later_sink_rate(2, 0.3, FORMS), "heads that sink on key 2 (%) in layers 0 to the one in which it forms"),
-        (attention_to(0, 1), "attention to key 0 in layer 1, mean over heads (%)"),
-        (own("spot", largest_activation), "largest |h| at the spot"),
-        (own("spot", lambda spot: sink_rate(spot, 0.3)), "heads that sink on the spot (%)"),
-        (largest_activation(0, layer(2)), "largest |h| at position 0 in layer 2"),
-        (
-            own("spot", lambda spot: attention_to_first_behind(spot, 1)),
-            "attention to key 0 from queries behind the spot, in layer 1, mean over heads (%)",
-        ),
-        (loss(), "loss (nats per token)"),
-        (loss(4), "loss (nats per token) from position 4"),
-    ],
-)
-def test_a_name_says_what_is_measured(measure, name):
-    assert measure.name == name
-
-
 def test_a_measure_of_an_axis_reads_each_condition_and_its_controls_at_their_own_value(data):
     sweep = Sweep("axes", {ALL.at(spot=3): mask_key(3), ALL.at(spot=5): mask_key(5)})
     rows = ["no edit", "spot 3", "spot 5", "control 0 of spot 5: key 4 masked"]
     sizes = np.arange(4 * T, dtype=float).reshape(4, 1, 1, T) + 1
     store = xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), sizes)}, {"edit": rows})
-    points = {"axes": sweep.points(), "axes-controls": [Point(UNEDITED, ""), Point(UNEDITED, "", case=ALL.at(spot=5), draw=0)]}
+    points = {
+        "axes": sweep.conditions(),
+        "axes-controls": [Condition(UNEDITED), Condition(UNEDITED, ALL.at(spot=5), 0)],
+    }
     kept = {"axes": store.isel(edit=slice(3)), "axes-controls": store.isel(edit=[0, 3])}
-    read, measure = Stored(None, None, kept, points.__getitem__), own("spot", largest_activation)
+    read, measure = Numbers(None, None, kept, points.__getitem__), own("spot", largest_activation)
     read._points["axes-controls"] = tuple(points["axes-controls"])
     cases = [point.case for point in points["axes"]]
     assert [read.value(measure, sweep, case).item() for case in cases] == [1 + 3, 1 + T + 3, 1 + 2 * T + 5]
@@ -232,7 +182,7 @@ def test_a_probe_asks_for_what_the_measures_need():
     def asked(*measures: Measure) -> sinkjax.Probe:
         return functools.reduce(merged, (one.asks for one in measures), sinkjax.Probe())
 
-    massive = Measure("massive", lambda data: data["resid_median"], MEDIANS)
+    massive = Measure("massive", lambda data: data["resid_median"], sinkjax.Probe(resid_max=True, resid_median=True))
     probe = asked(sink_rate(0, 0.3), attention_to(1, 0), largest_activation(0), massive, loss())
     assert probe == sinkjax.Probe(attention_received=True, resid_max=True, resid_median=True, nll=True)
     assert asked() == sinkjax.Probe()
@@ -256,11 +206,6 @@ def test_a_position_that_prompts_do_not_have_is_refused():
             check_positions([measure], T)
     for measure in (sink_rate(4, 0.3), largest_activation(T - 1), strongest_other_attention(5, 0), loss()):
         check_positions([measure], T)
-
-
-def test_a_store_without_the_statistic_is_refused(data):
-    with pytest.raises(SinkjaxError, match=r"'attention to key 0 .*mean_attention.*; .* nll"):
-        read_measure(later_attention_to(0, 0), data[["nll"]])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 
 from sinkjax.cli.main import main
 from sinkjax.config_files.places import place
-from sinkjax.errors import SinkjaxError
 from sinkjax.study.run import run
 
 pytestmark = pytest.mark.processes
@@ -62,40 +61,3 @@ def test_what_is_lost_is_made_again(here, there, capsys):
     assert main(["run", there]) == 0
     assert "computing only that again" in capsys.readouterr().err
     assert objects(there)["summary.csv"] == files(here)["summary.csv"]
-
-
-def test_a_sweep_and_its_store_by_url(bucket, tmp_path):
-    url, asked = f"{bucket}/mask", tmp_path / "mask.yaml"
-    asked.write_text("experiment: sweep\nmodel: mini-softmax\nprompts: 2\nprobe: [resid_max]\nedits: [{mask_key: {key: 0}}]\n")
-    assert main(["sweep", str(asked), "--out", f"file://{tmp_path}/here"]) == 0
-    assert (tmp_path / "here" / "report.html").is_file()
-    assert main(["sweep", str(asked), "--out", url]) == 0
-    store = next(path for path in place(url).iterdir() if path.name == "sweep.zarr")
-    assert main(["report", str(store), str(store)]) == 0
-    assert place(f"{url}/sweep-and-mask-sweep/report.html").is_file()
-
-
-def test_what_lies_there_is_not_overwritten(bucket, there):
-    with pytest.raises(SinkjaxError, match="prompts was 2, now 3"):
-        run("gu/angles", there, **{**FIELDS, "prompts": 3})
-    (place(f"{bucket}/mine") / "a").write_bytes(b"1")
-    with pytest.raises(SinkjaxError, match=r"s3://results/mine exists with other content"):
-        run("gu/angles", f"{bucket}/mine", **FIELDS)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["run", "gu/angles", *SMALL, "--out", "nothing://x/y"], "cannot use nothing://"),
-        (["run", "gu/angles", *SMALL, "--out", "s3://no-such-bucket/y"], "s3://no-such-bucket"),
-        (["run", "gu/angles", "--checkpoints", "s3://results/series"], "results/series is a URL"),
-        (["run", "gu/angles", "--model", "s3://results/model"], "s3://results/model is a URL"),
-        (["run", "s3://results/nothing"], "s3://results/nothing"),
-        (["report", "s3://results/nothing"], "store s3://results/nothing"),
-    ],
-)
-def test_wrong_urls_are_refused_in_one_sentence(bucket, words, sentence, capsys):
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert "Traceback" not in said

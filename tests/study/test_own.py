@@ -12,8 +12,8 @@ import pytest
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.errors import SinkjaxError
-from sinkjax.study.choice import choose
 from sinkjax.study.folder import RunValues, open_store
+from sinkjax.study.registry import choose
 from sinkjax.study.run import work
 from tests.study.tiny import write_both
 
@@ -61,15 +61,6 @@ def finished(files) -> Path:
     file.write_text(STUDY)
     assert cli.main(["run", str(file), *options(files), "--out", str(out)]) == 0
     return out
-
-
-def test_a_study_is_run_and_judged(finished):
-    data = open_store(finished / "masks.zarr")
-    assert [str(label) for label in data["edit"].values][-3:] == ["layer 2", "all layers", "layers 0 to the last one"]
-    np.testing.assert_array_equal(data["attention_received"].values[-1], data["attention_received"].values[-2])
-    claims = (finished / "claims.csv").read_text().splitlines()
-    assert [line.split(",")[2] for line in claims[1:]] == ["moves", "gone"]
-    assert ",holds," in claims[2]
 
 
 def test_its_page_is_made_anew_without_the_model(finished, files, tmp_path):
@@ -127,12 +118,3 @@ def test_what_is_wrong_is_refused_before_anything_runs(files, tmp_path, old, new
     config = type(chosen.config)(**fields)
     with pytest.raises(SinkjaxError, match=sentence):
         list(work(type(chosen)(chosen.experiment, config)))
-
-
-def test_a_study_that_is_copied_runs_as_it_is(tmp_path, capsys):
-    file = tmp_path / "mine.py"
-    assert cli.main(["study", "kiya/self", "--copy", str(file)]) == 0
-    typed(file)
-    assert choose(str(file)).experiment == "own/mine"
-    assert cli.main(["study", "kiya/self", "--copy", str(file)]) == 2
-    assert "already exists" in capsys.readouterr().err

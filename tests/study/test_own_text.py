@@ -9,8 +9,7 @@ import pytest
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.cli import main as cli
-from sinkjax.config_files import documents
-from sinkjax.study.choice import choose
+from sinkjax.study.registry import choose
 from tests.study.tiny import SENTENCE, write_model
 
 SIZES = (20, 25, 30, 40)  # bytes, which are tokens
@@ -60,13 +59,3 @@ def test_from_python_and_for_series_and_suites_too(files, tmp_path):
     (member,) = (path for path in (tmp_path / "series").iterdir() if path.is_dir())
     assert sizes(member) == (4, 20)
     assert cli.main(["report", str(tmp_path / "series")]) == 0
-
-
-def test_a_list_of_edits_keeps_what_its_file_states(files, tmp_path):
-    base = {"experiment": "sweep", "model": str(files / "model"), "text": str(files / "own.txt"), "bos": "none"}
-    base |= {"edits": [{"compose": []}, {"mask_key": {"key": 0}}]}
-    for name, stated, expected in (("free", {}, (4, 20)), ("stated", {"length": 28}, (2, 28))):
-        file = tmp_path / f"{name}.yaml"
-        file.write_text(documents.dump({**base, **stated}))
-        assert cli.main(["sweep", str(file), "--out", str(tmp_path / name)]) == 0
-        assert sizes(tmp_path / name) == expected

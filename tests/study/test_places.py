@@ -13,12 +13,11 @@ import pytest
 import sinkjax
 from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
-from sinkjax.study import ALL, Case, Controlled, Lab, Place, Premise, Sweep, attention_to, each, effect, layer, prefixes, upto
-from sinkjax.study.edits import cut_links, see_only
+from sinkjax.papers._edits import cut_links
+from sinkjax.study import ALL, Controlled, Lab, Layers, Premise, Sweep, attention_to, each, effect, layer, prefixes, upto
 from sinkjax.study.parts import controls as drawn
-from sinkjax.study.prose import Prose
-from sinkjax.study.trace import Program
-from sinkjax.study.work import Control, Point
+from sinkjax.study.registry import Prose, Study
+from sinkjax.study.work import Condition, Control
 from tests.study.budget import assert_same, budget
 
 T, L = 16, 3
@@ -30,10 +29,10 @@ class Settings(Controlled):
     spots: tuple[int, ...] = (3, 7)
 
 
-def program(edits: Mapping[Any, Any], control: Control | None = None) -> Program:
+def program(edits: Mapping[Any, Any], control: Control | None = None) -> Study:
     """A study of one sweep, of which no claim is made."""
     function = functools.partial(_swept, edits, control)
-    return Program("own/places", function, Settings, Prose(), False, "")
+    return Study("own/places", function, Settings, Prose(), False, "")
 
 
 def _swept(edits: Mapping[Any, Any], control: Any, lab: Lab, s: Settings) -> None:
@@ -41,10 +40,10 @@ def _swept(edits: Mapping[Any, Any], control: Any, lab: Lab, s: Settings) -> Non
 
 
 def sweep(edits: Mapping[Any, Any]) -> Sweep:
-    return Sweep("a", {one if isinstance(one, Case) else one.at(): edit for one, edit in edits.items()}, layers=L)
+    return Sweep("a", dict(edits))
 
 
-def masks(*places: Place | Case) -> Sweep:
+def masks(*places: Layers | Layers) -> Sweep:
     return sweep({one: mask_key(0, layers=getattr(one, "layers", None)) for one in places})
 
 
@@ -64,49 +63,17 @@ def test_a_place_is_its_layers(places, layers, labels):
     assert [one.label for one in places] == labels
 
 
-@pytest.mark.parametrize("layers", [None, (1,), (0, 2)])
-def test_shared_edits_are_those_of_the_constructors(tiny_config, layers):
-    expected = sinkjax.edit("logits", "set", -np.inf, queries=5, keys=[0, 1, 3, 4, 5], layers=layers)
-    assert_same(see_only(5, 2, layers), expected, tiny_config)
-
-
-def test_conditions_begin_with_no_edit_and_have_the_edits_and_labels_of_their_places(tiny_config):
-    none, *points = masks(*each(L), *prefixes(L), ALL, FORMS).points()
-    assert (none.label, none.edit.terms, none.case) == ("no edit", (), None)
-    assert [point.label for point in points] == [
-        *("layer 0", "layer 1", "layer 2", "layers 0 to 1", "all layers", "layers 0 to the one in which it forms")
-    ]
-    assert [point.series for point in points] == [
-        *["one layer"] * 3, "layers 0 to l", "all layers", "layers 0 to the one in which it forms"
-    ]  # fmt: skip
-    assert [point.x for point in points] == [0, 1, 2, 1, L - 1, None]
-    for point, layers in zip(points, (0, 1, 2, [0, 1], None, [0, 1]), strict=True):
-        assert_same(point.edit, mask_key(0, layers=layers), tiny_config)
-        assert point.edit.label == point.label
-    (alone,) = sweep({}).points()
-    assert (alone.label, alone.edit.terms) == ("no edit", ())
-
-
-def test_places_that_coincide_are_one_condition():
-    """In a model of three layers "layer 0" is the first layer and the first prefix."""
-    labels = [point.label for point in masks(*each(L), *prefixes(L, (0, 1)), upto(0), FORMS, ALL).points()]
-    assert labels == [
-        *("no edit", "layer 0", "layer 1", "layer 2", "layers 0 to 1", "layers 0 to the one in which it forms", "all layers")
-    ]
-
-
 def test_axes_are_named_in_labels_and_series():
     pairs = [(spot, strength) for spot in (3, 7) for strength in (-1.5, 2.0)]
     both = [place.at(spot=spot, strength=strength) for place in (layer(0), ALL) for spot, strength in pairs]
-    _, *points = (crossed := masks(*both)).points()
-    assert crossed.axes == ("spot", "strength")
+    _, *points = masks(*both).conditions()
     assert [point.label for point in points[:2]] == ["spot 3, strength -1.5 in layer 0", "spot 3, strength 2 in layer 0"]
     assert points[4].label == "spot 3, strength -1.5 in all layers"
     assert [point.x for point in points[:4]] == [-1.5, 2.0, -1.5, 2.0]  # the last axis
     alone = masks(ALL.at(spot=3), ALL.at(spot=7), ALL.at(spot="a b"), ALL.at(spot=", "))
-    assert [point.label for point in alone.points()[1:]] == ["spot 3", "spot 7", "spot a b", "spot ', '"]
+    assert [point.label for point in alone.conditions()[1:]] == ["spot 3", "spot 7", "spot a b", "spot ', '"]
     places = (*each(L), *prefixes(L, (0, 1)), FORMS, ALL)
-    _, *points = masks(*(place.at(spot=spot) for place in places for spot in (3, 4))).points()
+    _, *points = masks(*(place.at(spot=spot) for place in places for spot in (3, 4))).conditions()
     assert list(dict.fromkeys(point.series for point in points)) == [
         *("one layer", "several layers", "layers 0 to the one in which it forms", "all layers")
     ]
@@ -138,11 +105,11 @@ def test_conditions_are_chosen_by_place_and_axes():
 KEYS = (2, 3)  # which no control masks
 
 
-def another(lab: Lab, rng: np.random.Generator, case: Case) -> sinkjax.Edit:
-    return mask_key(lab.random_position(rng, but=KEYS), layers=case.place.layers)
+def another(lab: Lab, rng: np.random.Generator, case: Layers) -> sinkjax.Edit:
+    return mask_key(lab.random_position(rng, but=KEYS), layers=case.layers)
 
 
-def controls(architecture: Any, edits: Mapping[Any, Any], control: Any, **settings: Any) -> list[Point]:
+def controls(architecture: Any, edits: Mapping[Any, Any], control: Any, **settings: Any) -> list[Condition]:
     """The controls of every condition of a sweep, without no edit."""
     mine, config = program(edits, control), Settings(length=T, bos="none", **{"controls": 12, **settings})
     none, *found = drawn(mine.trace(config, architecture), "a")
@@ -150,14 +117,14 @@ def controls(architecture: Any, edits: Mapping[Any, Any], control: Any, **settin
     return found
 
 
-def masked(points: list[Point]) -> list[int]:
+def masked(points: list[Condition]) -> list[int]:
     return [key for point in points for key in point.edit.terms[0].keys]
 
 
 def test_controls_mask_other_keys_in_the_same_layers(tiny_config):
     found = controls(tiny_config, {place: mask_key(2, layers=place.layers) for place in (layer(1), ALL)}, another)
     for place, layers in ((layer(1), 1), (ALL, None)):
-        mine = [point for point in found if point.case is not None and point.case.place == place]
+        mine = [point for point in found if point.case is not None and point.case == place]
         assert [point.draw for point in mine] == list(range(12))
         assert {budget(point) for point in mine} == {place.label}
         assert len({*masked(mine)}) == 12
@@ -167,22 +134,8 @@ def test_controls_mask_other_keys_in_the_same_layers(tiny_config):
     assert len({point.label for point in found}) == len(found)
 
 
-def test_there_are_no_more_controls_than_there_are_other_edits(tiny_config):
-    found = controls(tiny_config, {ALL: mask_key(2)}, another, controls=99)
-    assert sorted(masked(found)) == sorted({*range(T - 1)} - {*KEYS})
-
-
-def test_controls_depend_on_the_seed_and_more_of_them_begin_with_the_same(tiny_config):
-    def keys(**settings: Any) -> list[int]:
-        return masked(controls(tiny_config, {ALL: mask_key(2)}, another, **settings))
-
-    assert keys() == keys()
-    assert keys(controls=5) == keys()[:5]
-    assert keys(seed=1) != keys()
-
-
 def test_controls_are_drawn_for_the_axes_of_their_condition(tiny_config):
-    def links(lab: Lab, rng: np.random.Generator, case: Case) -> sinkjax.Edit:
+    def links(lab: Lab, rng: np.random.Generator, case: Layers) -> sinkjax.Edit:
         return cut_links(rng, case["spot"], lab.settings.length)
 
     found = controls(tiny_config, {ALL.at(spot=spot): attend_self(spot) for spot in (3, 7)}, links)
@@ -199,19 +152,6 @@ def test_controls_are_drawn_for_the_axes_of_their_condition(tiny_config):
         cut_links(np.random.default_rng(0), 16, T)
 
 
-def test_a_random_position_lies_where_it_was_asked_for(tiny_config):
-    lab, rng = program({}).trace(Settings(length=T, bos="none"), tiny_config), np.random.default_rng(0)
-
-    def positions(**where: Any) -> set[int]:
-        return {lab.random_position(rng, **where) for _ in range(300)}
-
-    assert positions() == {*range(T - 1)}
-    assert positions(but=(0, 2), below=5, least=1) == {1, 3, 4}
-    assert positions(least=12, below=99) == {12, 13, 14}
-    with pytest.raises(SinkjaxError, match=r"position below 2 .*\(0, 1\)"):
-        lab.random_position(rng, but=(0, 1), below=2)
-
-
 def test_controls_are_drawn_only_where_a_claim_that_can_be_tested_needs_them(tiny_config):
     def study(lab: Lab, s: Settings) -> None:
         a = lab.sweep("a", {one: mask_key(2, layers=one.layers) for one in each(L)}, control=functools.partial(another, lab))
@@ -220,5 +160,5 @@ def test_controls_are_drawn_only_where_a_claim_that_can_be_tested_needs_them(tin
         lab.claim("never", "here", effect(seen, a[layer(0)]), impossible, took="x")
         lab.claim("without", "here", effect(seen, a[layer(2)], controls=False), took="x")
 
-    lab = Program("own/places", study, Settings, Prose(), False, "").trace(Settings(length=T, bos="none"), tiny_config)
+    lab = Study("own/places", study, Settings, Prose(), False, "").trace(Settings(length=T, bos="none"), tiny_config)
     assert {budget(point) for point in drawn(lab, "a")[1:]} == {"layer 1"}

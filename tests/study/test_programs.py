@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
-import py_compile
 import re
 import shutil
 import zipfile
@@ -14,15 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents, programs
-from sinkjax.errors import SinkjaxError
-from sinkjax.report.section import Drawing, Section
-from sinkjax.study.choice import choose
-from sinkjax.study.config import Series
-from sinkjax.study.folder import store_path, write_results
 from sinkjax.study.registry import config_type
+from sinkjax.study.settings import Series
 from tests.packaging.test_imports import MODULES
 from tests.study.test_add_a_study import OPTIONS, example
 
@@ -41,36 +35,8 @@ def of_model(name: str) -> Values:
     return {**of_study("kiya/mask"), "model": name}
 
 
-def of_tokenizer(name: str) -> Values:
-    return {**of_study("kiya/mask"), "tokenizer": name}
-
-
-def of_text(name: str) -> Values:
-    return {**of_study("kiya/mask"), "text": name}
-
-
 def of_series(name: str) -> Values:
     return {"experiment": "series", **documents.plain(documents.fields(Series(study=name, models=("mini-softmax",))))}
-
-
-def of_models(name: str) -> Values:
-    return {"experiment": "series", **documents.plain(documents.fields(Series(study="kiya/mask", models=(name,))))}
-
-
-def of_checkpoints(name: str) -> Values:
-    return {"experiment": "series", **documents.plain(documents.fields(Series(study="kiya/mask", checkpoints=name)))}
-
-
-def of_settings(name: str) -> Values:
-    settings = {"experiment": name, "study": name, "text": name}
-    return {
-        "experiment": "series",
-        **documents.plain(documents.fields(Series(study="kiya/mask", models=("mini-softmax",), settings=settings))),
-    }
-
-
-def of_suite(name: str) -> Values:
-    return {"experiment": "all", **documents.plain(documents.fields(config_type("all")(family=name)))}
 
 
 def of_sweep(name: str) -> Values:
@@ -85,18 +51,14 @@ def of_training(name: str) -> Values:
     return {"training": name, "text": name}
 
 
-def of_finetune(name: str) -> Values:
-    return {"training": "finetune", "model": name, "text": name, "edits": name}
-
-
 def of_file(name: str) -> Values:
     """The facts that a run states about the file of its study."""
     return {**of_study("mine"), "study_file": {"name": name, "sha256": "0" * 64}}
 
 
 FIELDS = (
-    *(of_study, of_model, of_tokenizer, of_text, of_series, of_models, of_checkpoints, of_settings, of_suite, of_sweep, of_whole),
-    *(of_training, of_finetune, of_file),
+    *(of_study, of_model, of_series, of_sweep, of_whole),
+    *(of_training, of_file),
 )
 
 
@@ -171,20 +133,6 @@ def test_no_command_runs_a_program_that_a_field_names(command, field, tmp_path, 
         assert not [*tmp_path.rglob("PWNED")], name
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.__name__)
-def test_python_runs_no_program_that_a_field_names(field, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in NAMES:
-        at = tmp_path / "results"
-        shutil.rmtree(at, ignore_errors=True)
-        folder_of(field(name.format(folder=at, elsewhere=tmp_path)), at)
-        for call in (choose, lambda path: sinkjax.run(path, tmp_path / "out", model="absent/absent")):
-            for path in (at, at / "config.yaml", at / "sweep.zarr"):
-                with contextlib.suppress(SinkjaxError):
-                    call(str(path))
-        assert not [*tmp_path.rglob("PWNED")], name
-
-
 RUNS = {"exec", "eval", "compile", "__import__", "exec_module", "spec_from_file_location", "run_path", "run_module"}
 
 
@@ -204,12 +152,6 @@ def test_one_function_decides():
         "programs.typed": {"sinkjax.cli.common", "sinkjax.study.run"},
         "programs.execute": {"sinkjax.study.registry"},
     }
-
-
-def test_comparing_a_function_with_its_source_executes_nothing():
-    tree = ast.parse(MODULES["sinkjax.sweeps.functions"].read_text(encoding="utf-8"))
-    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert calls & RUNS == {"compile"}
 
 
 def test_a_program_runs_if_its_path_is_typed_and_not_before(tmp_path, capsys):
@@ -235,18 +177,6 @@ def test_a_typed_link_that_leads_elsewhere_later_is_refused(tmp_path):
         programs.execute(tmp_path / "link.py")
 
 
-def test_a_compiled_copy_beside_a_program_is_not_read(tmp_path):
-    """It need not be what a reader of the program saw."""
-    file = tmp_path / "mine.py"
-    file.write_text(PROGRAM)
-    py_compile.compile(str(file), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    file.write_text("STUDY = 1\n")
-    programs.typed(file)
-    module, content = programs.execute(file)
-    assert (vars(module)["STUDY"], content) == (1, b"STUDY = 1\n")
-    assert not (tmp_path / "PWNED").exists()
-
-
 @pytest.fixture(scope="module")
 def made(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a study in Python."""
@@ -262,17 +192,6 @@ def forgotten(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.setattr(programs, "_typed", set())
     monkeypatch.setattr("sinkjax.study.registry._registered", {})
     return Path(shutil.copytree(made, tmp_path / "sent"))
-
-
-def test_results_name_their_study_by_name_and_digest(made, example):
-    stated = documents.parse((made / "config.yaml").read_text(), "config")
-    assert stated["experiment"] == "own/lowered"
-    assert stated["study_file"]["name"] == "lowered.py"
-    assert len(stated["study_file"]["sha256"]) == 64
-    assert (made / "study.py").read_bytes() == (example / "lowered.py").read_bytes()
-    attributes = [json.loads(file.read_text()) for file in made.glob("*.zarr/.zattrs")]
-    assert {stored["study"]["experiment"] for stored in attributes} == {"own/lowered"}
-    assert str(example / "lowered.py") not in (made / "config.yaml").read_text()
 
 
 def test_results_of_a_program_are_shown_as_kept_to_the_byte(forgotten, capsys):
@@ -301,22 +220,6 @@ def test_a_typed_study_rebuilds_them_and_a_changed_one_is_named(forgotten, capsy
         assert cli.main([command, str(forgotten), "--study", str(forgotten / "study.py")]) == 0
     stated = documents.parse((forgotten / "config.yaml").read_text(), "")
     assert (stated["experiment"], stated["study_file"]["name"]) == ("own/lowered", "study.py")
-
-
-@pytest.mark.parametrize("command", ["plan", "run"])
-def test_they_are_not_planned_or_continued_without_it(command, forgotten, capsys):
-    assert cli.main([command, str(forgotten)]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "own/lowered, is a program" in said
-    assert f"--study {forgotten / 'study.py'}" in said
-
-
-def test_another_study_than_that_of_the_results_is_refused(forgotten, tmp_path, capsys):
-    other, text = tmp_path / "other.py", (forgotten / "study.py").read_text()
-    (named,) = re.findall(r'lab\.sweep\(\s*(".*?")', text)
-    other.write_text(text.replace(named, '"raised"'))
-    assert cli.main(["report", str(forgotten), "--study", str(other)]) == 2
-    assert "raised" in capsys.readouterr().err
 
 
 def test_results_of_an_older_version_that_name_a_path_are_read_with_it(forgotten, capsys):
@@ -348,64 +251,11 @@ def test_kept_sections_are_checked(forgotten, change, words, capsys):
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "[]", "[" * 100_000, "{"])
-def test_a_damaged_section_is_refused_in_one_sentence(forgotten, content, capsys):
-    (forgotten / "section.json").write_text(content)
-    assert cli.main(["report", str(forgotten)]) == 2
-    said = capsys.readouterr().err.strip()
-    assert "section.json" in said
-    assert "\n" not in said
-
-
-def test_texts_of_a_kept_section_are_no_markup(forgotten):
-    evil = "<script>alert(1)</script><img src=x onerror=alert(1)>"
-    values = json.loads((forgotten / "section.json").read_text())
-
-    def poisoned(value: object) -> object:
-        if isinstance(value, dict):
-            return {key if key in whole else evil: poisoned(entry) for key, entry in value.items()}
-        return [poisoned(entry) for entry in value] if isinstance(value, list) else evil if value in texts else value
-
-    whole = {*json.dumps(values).replace(":", " ").split('"')}
-    texts = {values["title"], values["question"], *values["notes"], *values["featured"], *values["findings"]}
-    texts |= {row["condition"] for row in values["rows"]} | {one["statement"] for one in values["verdicts"]}
-    (forgotten / "section.json").write_text(json.dumps(poisoned(values)))
-    assert cli.main(["report", str(forgotten)]) == 0
-    page = (forgotten / "report.html").read_text(encoding="utf-8")
-    assert "&lt;script&gt;alert(1)" in page
-    assert "<script>alert" not in page
-    assert "<img src=x" not in page
-
-
 TABLE = """
 study: mine/small
 trainings: {one: {row: {changes: {layers: 1, width: 16, heads: 1, mlp_width: 16, context: 24, batch: 2, vocabulary: 260}}}}
 measures: [first_share]
 """
-
-
-def test_a_table_is_data_and_needs_nothing(tmp_path):
-    """A study in YAML comes along and is read from the folder of its run, whatever lies where it was."""
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(TABLE)
-    out = tmp_path / "out"
-    assert cli.main(["run", str(mine), "--steps", "2", "--out", str(out)]) == 0
-    mine.write_text("study: other\n")
-    page = (out / "report.html").read_bytes()
-    assert cli.main(["report", str(out)]) == 0
-    assert (out / "report.html").read_bytes() == page
-
-
-def test_names_of_a_studys_parts_are_no_paths(tmp_path):
-    """A store, a figure or a training lies in the folder of its run."""
-    for name in ("../outside", "/outside", "..", "a/b", ""):
-        with pytest.raises(SinkjaxError, match="name of a file"):
-            store_path(tmp_path, name)
-        drawing = Drawing(name, None, "a caption")
-        vars(drawing).update(svg=b"", png=b"")
-        with pytest.raises(SinkjaxError, match="name of a file"):
-            write_results(Section("mine", "a title", "", (), (), (), (drawing,)), tmp_path / "out")
-    assert [*tmp_path.rglob("*")] == []
 
 
 def test_a_series_of_a_program_is_shown_as_kept_and_rebuilt_if_it_is_typed(example, tmp_path, monkeypatch, capsys):

@@ -14,12 +14,9 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.table import number
-from sinkjax.study import rebuild, run
-from sinkjax.study.choice import choose
-from sinkjax.study.parts import NOOP_SERIES
+from sinkjax.study import results, run
+from sinkjax.study.registry import choose
 from tests.study.tiny import mask, streaming, study, write_both
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
@@ -41,26 +38,6 @@ def finished(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def values(store: Path) -> dict[str, np.ndarray]:
     return {name: array.values for name, array in xarray.open_zarr(store, chunks=None).data_vars.items()}
-
-
-def test_a_run_leaves_stores_config_summary_claims_figures_and_page(finished):
-    stores = {f"{name}.zarr" for name in ("windows", "windows-controls", "recomputed", "maps", "continuations", "identity")}
-    files = {"config.yaml", "summary.csv", "claims.csv", "figures", "report.html"}
-    assert {path.name for path in finished.iterdir()} == stores | files
-    figures = {path.name for path in (finished / "figures").iterdir()}
-    assert figures == {
-        f"{name}.{kind}" for name in ("loss-by-position", "windows-first", "attention-maps") for kind in ("png", "svg")
-    }
-
-
-def test_the_page_holds_the_numbers_of_the_summary(finished):
-    page = (finished / "report.html").read_text(encoding="utf-8")
-    *lines, same = csv.DictReader(io.StringIO((finished / "summary.csv").read_text()))
-    assert same["group"] == NOOP_SERIES
-    assert len(lines) == 3
-    for line in lines:
-        assert number(float(line["mean"])) in page
-        assert number(float(line["effect_low"])) in page
 
 
 def test_the_summary_is_that_of_the_stored_statistics(finished):
@@ -90,16 +67,6 @@ def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(f
     assert (finished / "report.html").is_file()
     assert {path: path.read_bytes() for path in before} == before
     assert {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")} == written
-
-
-def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):
-    run.carry_out(choose(str(finished / "windows-controls.zarr")), tmp_path / "again")
-    for name in ("windows", "windows-controls"):
-        first, second = values(finished / f"{name}.zarr"), values(tmp_path / "again" / f"{name}.zarr")
-        assert first.keys() == second.keys()
-        for key in first:
-            np.testing.assert_array_equal(first[key], second[key])
-    assert (finished / "summary.csv").read_bytes() == (tmp_path / "again" / "summary.csv").read_bytes()
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, monkeypatch):
@@ -171,15 +138,6 @@ def test_an_own_study_that_was_edited_keeps_no_old_numbers(files, tmp_path, old,
         sinkjax.run(str(mine), tmp_path / "out", **settings)
 
 
-def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(SinkjaxError, match="exists with other content"):
-        run.carry_out(streaming(files), tmp_path)
-    with pytest.raises(SinkjaxError, match="is a file"):
-        run.carry_out(streaming(files), tmp_path / "notes.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -196,23 +154,16 @@ def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sen
 
 def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
     with pytest.raises(SinkjaxError, match="holds no results yet"):
-        rebuild.build(streaming(files), tmp_path)
+        results.build(streaming(files), tmp_path)
     shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr" / ".zmetadata").unlink()
     with pytest.raises(SinkjaxError, match=r"windows\.zarr"):
-        rebuild.build(streaming(files), tmp_path)
+        results.build(streaming(files), tmp_path)
     shutil.rmtree(tmp_path / "windows.zarr")
     (tmp_path / "windows.zarr").mkdir()
     with pytest.raises(SinkjaxError, match=r"no store .*windows\.zarr"):
-        rebuild.build(streaming(files), tmp_path)
+        results.build(streaming(files), tmp_path)
     assert not (tmp_path / "report.html").exists()
-
-
-def test_python_runs_a_shipped_study_with_other_fields(files, finished):
-    section = run.run("background/streaming", finished, **documents.fields(streaming(files).config))
-    assert section.study == "background/streaming"
-    with pytest.raises(SinkjaxError, match="unknown key 'promts'"):
-        run.run("background/streaming", finished / "other", promts=2)
 
 
 def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_path):
@@ -226,32 +177,6 @@ def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_pat
     }
 
 
-def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):
-    model = sinkjax.load(str(files / "model"))
-    tokens, _ = sinkjax.encode(model, ["some text to read", "and some more of it", "and a last one"], bos="model", length=12)
-    edits = [sinkjax.compose(label="none"), sinkjax.mask_key(0)]
-    probe = sinkjax.Probe.of(*STATISTICS)
-    sinkjax.sweep(model, tokens, edits, probe=probe, out=tmp_path / "mine.zarr", progress=False)
-    chosen = choose(str(tmp_path / "mine.zarr"))
-    section = rebuild.build(chosen, chosen.folder)
-    assert section.featured == ("none", "mask_key(key=0)")
-    assert (tmp_path / "mine-report" / "report.html").is_file()
-
-
-def test_a_page_names_the_edits_that_changed_no_cell(files, tmp_path):
-    edits = [{"compose": []}, {"add_logit": {"key": 0, "value": 0.0}}, {"mask_key": {"key": 0}}]
-    section = run.carry_out(study("sweep", files, edits=edits, probe=["resid_max"]), tmp_path)
-    said = "Of the edits of sweep, these changed no cell in any prompt: add_logit(key=0, value=0)."
-    assert [note for note in section.notes if "no cell" in note] == [said]
-    assert said in (tmp_path / "report.html").read_text()
-
-
-def test_controls_are_measured_on_all_prompts_where_these_are_few(files):
-    chosen = mask(files, prompts=3, control_prompts=8)
-    [controls] = [plan for spec, _, plan in run.work(chosen) if spec.name == "masks-controls"]
-    assert controls.prompts == 3
-
-
 def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_path):
     loaded = sinkjax.load(str(files / "model"))
     nameless = dataclasses.replace(loaded, source={**loaded.source, "name": "mine"})
@@ -261,20 +186,9 @@ def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_
     assert here.rows == there.rows
     assert [one.numbers for one in here.verdicts] == [one.numbers for one in there.verdicts]  # of the untrained twin too
     assert here.provenance["model"] == "mine"
-    assert rebuild.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
+    assert results.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
     with pytest.raises(SinkjaxError, match=r"dtype is float16, .*float32"):
         sinkjax.run("gu/norms", tmp_path / "other", model=loaded, dtype="float16", **fields)
     with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own"):
         sinkjax.run("trigger/one-layer", tmp_path / "other", model=loaded)
     assert not (tmp_path / "other").exists()
-
-
-def test_a_model_without_a_tokenizer_reads_text_with_that_of_another(files, tmp_path):
-    bare = shutil.copytree(files / "model", tmp_path / "bare")
-    (bare / "tokenizer.json").unlink()
-    fields = {"text": str(files / "text.txt"), "prompts": 3, "length": 12, "bos": "model"}
-    with pytest.raises(SinkjaxError, match="bare has no tokenizer"):
-        sinkjax.run("gu/norms", tmp_path / "none", model=str(bare), **fields)
-    found = sinkjax.run("gu/norms", tmp_path / "other", model=str(bare), tokenizer=str(files / "model"), **fields)
-    assert found.rows == sinkjax.run("gu/norms", tmp_path / "own", model=str(files / "model"), **fields).rows
-    assert str(files / "model") in found.provenance["settings"]

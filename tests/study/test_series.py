@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
-import xarray
 
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError
-from sinkjax.study import run, series
-from sinkjax.study.choice import Chosen, as_series, choose
-from sinkjax.study.config import Series
+from sinkjax.study import run, suite
+from sinkjax.study.registry import Chosen, choose
+from sinkjax.study.settings import Series
 from tests.study.tiny import study, write_both
 
 SMALL = {"prompts": 3, "length": 12, "bos": "none", "split": "confirm"}
@@ -47,7 +44,7 @@ def chosen(files: Path, **fields: Any) -> Chosen:
 
 
 def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(files, tmp_path):
-    report = series.carry_out(chosen(files), tmp_path / "out")
+    report = suite.carry_out(chosen(files), tmp_path / "out")
     assert [section.study for section in report.sections] == ["gu/norms on step-9", "gu/norms on step-10"]
     assert [*report.skipped] == ["step-100"]
     assert "same weights as step-10:" in report.skipped["step-100"]
@@ -60,7 +57,7 @@ def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(file
     assert report.skipped["step-100"] in page
     assert page.index("<figure>") < page.index("<details><summary>gu/norms on step-9</summary>")  # of both steps
     (tmp_path / "out" / "refused.yaml").write_text(documents.dump({**report.skipped, "step-9": "and has finished since"}))
-    again = series.build(choose(str(tmp_path / "out")), tmp_path / "out")
+    again = suite.build(choose(str(tmp_path / "out")), tmp_path / "out")
     assert [section.rows for section in again.sections] == [section.rows for section in report.sections]
     assert again.skipped == report.skipped
 
@@ -89,55 +86,3 @@ def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the
     assert "gu/norms on EleutherAI/pythia-14m: text" in shown
     assert "gu/norms on mini-softmax: text" in shown
     assert "no-such-owner/no-such-model does not run: " in shown
-
-
-def test_models_and_revisions_are_named_one_by_one(files):
-    one = as_series(choose("gu/norms"), None, ("mini-softmax", "mini-head-norm"), ()).config
-    assert [member.source for member in series.members(one)] == ["mini-softmax", "mini-head-norm"]
-    assert series.study_on(one, series.members(one)[1]).config.model == "mini-head-norm"
-    two = as_series(choose("gu/norms"), None, ("EleutherAI/pythia-70m",), ("step1000", "step2000")).config
-    assert [(member.source, member.revision) for member in series.members(two)] == [
-        ("EleutherAI/pythia-70m", "step1000"),
-        ("EleutherAI/pythia-70m", "step2000"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"models": ("mini-softmax",)}, "either .*checkpoints or .*models"),
-        ({"checkpoints": None}, "either .*checkpoints or .*models"),
-        ({"checkpoints": None, "models": ("a/b", "c/d"), "revisions": ("main",)}, "revisions needs exactly one"),
-        ({"settings": {"model": "mini-softmax"}}, "settings must not set 'model'"),
-    ],
-)
-def test_a_series_that_makes_no_sense_is_refused(fields, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        Series(**{"study": "gu/norms", "checkpoints": "somewhere", **fields})
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "fields"),
-    [("tables/gu-open-models", 30, {}), ("tables/sun-models", 27, {"control_prompts": 2, "layer_prompts": 2, "twin": False})],
-)
-def test_a_papers_table_runs_on_other_models_and_passes_over_those_it_cannot_get(name, count, fields, files, tmp_path):
-    shipped = choose(name).config
-    assert len(set(shipped.models)) == count
-    small = {**shipped.settings, **SMALL, **fields, "text": str(files / "text.txt")}
-    models = (str(files / "model"), "EleutherAI/pythia-70m", "mini-head-norm")
-    config = dataclasses.replace(shipped, models=models, settings=small, dtype="float32")
-    report = series.carry_out(Chosen("series", config), tmp_path / "out")
-    assert list(report.skipped) == ["EleutherAI/pythia-70m"]
-    assert "hub cannot be reached" in report.skipped["EleutherAI/pythia-70m"]
-    assert len(report.sections) == 2
-    stores = [*(tmp_path / "out").rglob("*.zarr")]
-    assert {xarray.open_zarr(store, chunks=None).attrs["study"]["bos"] for store in stores} <= {"none", 0}
-
-
-def test_a_study_that_trains_its_own_models_has_no_series(files, tmp_path):
-    with pytest.raises(SinkjaxError, match=r"trigger/one-layer .*takes no checkpoints"):
-        as_series(choose("trigger/one-layer"), files / "kept", (), ())
-    wrong = Chosen("series", Series(study="trigger/one-layer", checkpoints=str(files / "kept")))
-    with pytest.raises(SinkjaxError, match=r"trigger/one-layer .*no series"):
-        series.carry_out(wrong, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

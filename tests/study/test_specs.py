@@ -9,7 +9,6 @@ import pytest
 
 from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.edits.edit import resolve
 from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Caps, Config, NoPosition
 from sinkjax.model.experts import Experts
@@ -17,9 +16,10 @@ from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.model.rotary import QueryGrowth, Rope
-from sinkjax.study.choice import choose
-from sinkjax.study.parts import Part, specs
-from sinkjax.study.registry import find, studies, trains
+from sinkjax.study.parts import specs
+from sinkjax.study.registry import choose, find, studies, trains
+from sinkjax.study.run import work
+from tests.study.tiny import study, write_both
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),
@@ -87,42 +87,21 @@ def needed(name: str) -> set[str]:
     return NEEDED.get(name, set()) | {"vocabulary"}
 
 
-def without(architecture: Config, parts: set[str]) -> Config:
-    """A model with none but these parts; where several positions are left to choose, the last kind of LESS."""
-    lost = [part for part in LESS if part not in parts]
-    if "softmax" in parts:
-        lost.remove("kernel")
-    if "vectors" in parts:
-        lost = [part for part in lost if part not in ("grows", "rope", "added", "scored")]
-    if "rope" in parts:
-        lost = [part for part in lost if part not in ("vectors", "added", "scored")]
-    if "pre" in parts:
-        lost.remove("before")
-    wholes = {"norm": ("pre", "before", "alone"), "mlp": ("gate", "single"), "gate": ("single",)}
-    for whole, part in ((whole, part) for whole, under in wholes.items() for part in under):  # nothing is said of what is gone
-        if whole in lost and part in lost:
-            lost.remove(part)
-    return dataclasses.replace(architecture, **{field: value for part in lost for field, value in LESS[part][0].items()})
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_what_a_study_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
     for part in needed(name):
         changes, words = LESS[part]
         with pytest.raises(SinkjaxError, match=rf"^{name} .*{words}$"):
-            specs(find(name), choose(name).config, dataclasses.replace(architecture, **changes))
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_study_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
-    """With none of the other parts, its sweeps are made, and their edits and probes fit the model."""
-    less, config = without(architecture, needed(name)), choose(name).config
-    for spec in specs(find(name), config, less):
-        if isinstance(spec, Part):
-            spec.probe.check(less, config.length)
-            for entry in spec.edits[:: max(1, len(spec.edits) // 4)]:
-                resolve(entry, less, [config.length] * spec.prompts, config.length)
+            specs(find(name).trace(choose(name).config, dataclasses.replace(architecture, **changes)))
 
 
 def test_studies_that_need_something_are_all_listed() -> None:
     assert set(NEEDED) <= set(STUDIES)
+
+
+@pytest.mark.parametrize("name", ["kiya/embedding", "kiya/rope"])
+def test_a_model_without_a_bos_is_refused_before_it_is_loaded(name, tmp_path) -> None:
+    files = write_both(tmp_path)
+    (files / "model" / "tokenizer_config.json").write_text('{"bos_token": null}')
+    with pytest.raises(SinkjaxError, match=r"model name no BOS token; .*bos"):
+        list(work(study(name, files)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,25 +16,22 @@ from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
-from sinkjax.errors import SinkjaxError, Unavailable
-from sinkjax.study import Lab, choice, loss, registry, run, suite
-from sinkjax.study.choice import Chosen, choose
-from sinkjax.study.config import All, AllTrained
+from sinkjax.errors import SinkjaxError
+from sinkjax.study import Lab, loss, registry, run, suite
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
-from sinkjax.study.prose import Prose, Statement
-from sinkjax.study.settings import OnText
-from sinkjax.study.trace import Program
+from sinkjax.study.registry import Chosen, Prose, Statement, Study, choose
+from sinkjax.study.settings import All, AllTrained, OnText
 from tests.study.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
 IT = np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0])
 
 
-def made_up(name: str, study: Callable[[Lab, OnText], None]) -> Program:
+def made_up(name: str, study: Callable[[Lab, OnText], None]) -> Study:
     """A study that is not in a file."""
     prose = Prose("Seed {seed}", "A claim.", (), {"one": Statement(STATEMENT, "3.1")})
-    return Program(name, study, OnText, prose, False, "")
+    return Study(name, study, OnText, prose, False, "")
 
 
 def unedited(lab: Lab, s: OnText) -> None:
@@ -100,29 +95,6 @@ def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(cho
         assert words in page
 
 
-def test_a_suite_states_the_bos_of_all_its_studies(chosen):
-    own = suite.member(chosen.config, "made-up/sweep").config
-    stated = suite.member(dataclasses.replace(chosen.config, bos="model"), "made-up/sweep").config
-    assert (own.bos, stated.bos) == ("auto", "model")
-    assert dataclasses.replace(stated, bos="auto") == own
-
-
-def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):
-    suite.carry_out(chosen, tmp_path)
-    (line,) = csv.DictReader((tmp_path / "sweep" / "claims.csv").open())
-    assert (line["statement"], line["word"], line["paper"]) == (STATEMENT, "replicates", "3.1")
-    assert "<h2>Claims" in (tmp_path / "sweep" / "report.html").read_text()
-
-
-def test_the_model_is_loaded_once(chosen, tmp_path, monkeypatch):
-    loaded = []
-    real = sinkjax.load
-    monkeypatch.setattr(sinkjax, "load", lambda *args, **kwargs: loaded.append(args) or real(*args, **kwargs))
-    suite.carry_out(Chosen("all", documents.build(All, {**documents.fields(chosen.config), "family": ""}, "the test")), tmp_path)
-    assert len(loaded) == 1
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"made-up", "other"}
-
-
 def test_a_second_run_resumes_and_a_report_is_rebuilt_from_the_stores(chosen, tmp_path, monkeypatch):
     suite.carry_out(chosen, tmp_path)
     page = (tmp_path / "report.html").read_bytes()
@@ -133,27 +105,12 @@ def test_a_second_run_resumes_and_a_report_is_rebuilt_from_the_stores(chosen, tm
         assert (tmp_path / "report.html").read_bytes() == page
 
 
-def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
-    suite.carry_out(chosen, tmp_path)
-    (tmp_path / "refused.yaml").unlink()
-    report = suite.build(chosen, tmp_path)
-    assert [section.study for section in report.sections] == ["made-up/sweep"]
-    assert "not started yet" in report.skipped["made-up/gated"]
-    assert "holds no results yet" in report.skipped["made-up/late"]
-
-
 def test_a_study_that_finished_after_it_was_refused_is_on_the_page(chosen, tmp_path):
     report = suite.carry_out(chosen, tmp_path)
     refused = {**report.skipped, "made-up/sweep": "it was refused once"}
     (tmp_path / "refused.yaml").write_text(documents.dump(refused))
     again = suite.build(chosen, tmp_path)
     assert ([section.rows for section in again.sections], again.skipped) == ([report.sections[0].rows], report.skipped)
-
-
-def test_another_suite_in_the_folder_is_refused(chosen, tmp_path):
-    suite.carry_out(chosen, tmp_path)
-    with pytest.raises(SinkjaxError, match="prompts was 3, now 2"):
-        suite.carry_out(Chosen("all", documents.build(All, {**documents.fields(chosen.config), "prompts": 2}, "")), tmp_path)
 
 
 def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
@@ -166,30 +123,6 @@ def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "carry_out", full)
     with pytest.raises(SinkjaxError, match="cannot write"):
         suite.carry_out(chosen, tmp_path)
-
-
-def test_a_place_that_does_not_answer_stops_the_suite(chosen, tmp_path, monkeypatch):
-    def silent(*args: Any, **options: Any) -> None:
-        raise Unavailable("cannot use s3://results: timed out")
-
-    monkeypatch.setattr(run, "carry_out", silent)
-    with pytest.raises(Unavailable, match="timed out"):
-        suite.carry_out(chosen, tmp_path)
-
-
-def test_what_is_wrong_with_the_suite_itself_is_said_before_anything_is_written(chosen, tmp_path):
-    for fields, sentence in (({"model": "nowhere"}, "unknown model"), ({"family": "keiya"}, "unknown family 'keiya'")):
-        values = {**documents.fields(chosen.config), **fields}
-        with pytest.raises(SinkjaxError, match=sentence):
-            suite.carry_out(Chosen("all", documents.build(All, values, "the test")), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_plan_covers_each_member_or_says_why_not(chosen):
-    planned = dict(suite.plans(chosen))
-    assert planned["made-up/gated"] == "the model has no gate"
-    ((spec, architecture, plan),) = planned["made-up/sweep"]
-    assert (spec.name, architecture.layers, plan.prompts) == ("sweep", 3, 3)
 
 
 def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
@@ -209,7 +142,7 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in shipped() if choice.choose(name).suite and choice.choose(name).experiment != registry.SERIES]
+    "name", [name for name in shipped() if registry.choose(name).suite and registry.choose(name).experiment != registry.SERIES]
 )
 def test_a_shipped_suite_holds_every_study_of_its_family(name):
     family, config = name.rpartition("/")[0], choose(name).config
@@ -218,17 +151,3 @@ def test_a_shipped_suite_holds_every_study_of_its_family(name):
     assert config == type(config)(family=family, **order)
     alike = [name for name in registry.studies() if registry.trains(name) == isinstance(config, AllTrained)]
     assert sorted(suite.names(config)) == [name for name in alike if "/" in name and name.startswith(family)]
-
-
-def test_members_run_on_the_suites_model_with_their_own_sizes():
-    config = All(family="kiya", model="untrained:smollm2-135m", seed=7)
-    one = suite.member(config, "kiya/mask", 30)
-    assert (one.config.model, one.config.seed) == ("untrained:smollm2-135m", 7)
-    shipped = choose("kiya/mask").config
-    assert (one.config.prompts, one.config.controls) == (shipped.prompts, shipped.controls)
-    assert [suite.place(one, "kiya/mask", Path("out")) for one in (config, All())] == [Path("out/mask"), Path("out/kiya/mask")]
-
-
-def test_python_is_told_how_to_run_a_suite(tmp_path):
-    with pytest.raises(SinkjaxError, match="kiya/all is a suite"):
-        run.run("kiya/all", tmp_path / "out")

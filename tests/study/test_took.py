@@ -11,13 +11,12 @@ import pytest
 from sinkjax.analysis.evidence import NOT_TAKEN
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.table import verdicts as count
-from sinkjax.study import MASKED, effect, planted, removed
+from sinkjax.study import effect, planted, removed
+from sinkjax.study.contrasts import Check
 from sinkjax.study.results import verdicts
-from sinkjax.study.took import Check
-from sinkjax.study.work import Point
+from sinkjax.study.work import Condition
 from tests.study import planted as stores
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 from tests.study.test_contrasts import FEW, LOSS, SIZE, SIZE_1, study
 
 USUAL = np.array([2, 2.1, 2.05, 2.02])
@@ -27,7 +26,7 @@ NOT_FINITE = float("nan")
 def judged(took: Callable[[Any], Check | str], left: float, controls: float = 100.0) -> Verdict:
     """The verdict on a loss that rises by 3, when the largest |h| falls from 100 to `left`, or to `controls` in random edits."""
 
-    def numbers(store: str, point: Point) -> Numbers:
+    def numbers(store: str, point: Condition) -> Values:
         if point.case is None:
             return {("size", 0): 100, ("size", 1): 50, ("loss",): USUAL}
         if point.draw >= 0:
@@ -63,10 +62,6 @@ def test_an_overflow_has_not_taken():
     assert judged(lambda w: removed(SIZE, w.masked), NOT_FINITE).word == NOT_TAKEN
 
 
-def test_a_reason_is_shown():
-    assert judged(lambda w: MASKED, 1.0).took == "the edit is its own check: a masked key has no weight"
-
-
 def test_a_claim_on_an_edited_run_without_a_check_is_refused():
     with pytest.raises(SinkjaxError, match=r"claim it reads an edited run, so it needs took=: removed"):
         judged(lambda w: "", 1.0)
@@ -75,12 +70,3 @@ def test_a_claim_on_an_edited_run_without_a_check_is_refused():
 def test_a_check_of_the_claims_own_measure_is_refused():
     with pytest.raises(SinkjaxError, match="the claim's own measure"):
         judged(lambda w: removed(LOSS, w.masked), 1.0)
-
-
-def test_the_count_of_a_page_names_edits_that_did_not_take():
-    class Section:
-        verdicts = (judged(lambda w: removed(SIZE, w.masked), 50.0), judged(lambda w: removed(SIZE, w.masked), 5.0))
-
-    assert "1 whose edit did not take" in count(Section)
-    Section.verdicts = Section.verdicts[1:]
-    assert "0 whose edit did not take" in count(Section)

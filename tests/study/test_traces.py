@@ -9,8 +9,7 @@ import pytest
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.model.positions import Learned
-from sinkjax.study.prose import filled
-from sinkjax.study.registry import declared, program
+from sinkjax.study.registry import declared, filled, find
 
 PROGRAMS = [*declared()]
 PARTS = {  # that it needs
@@ -31,7 +30,7 @@ def suitable(name):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_claim_has_a_statement_and_each_statement_a_claim(name):
-    found = program(name)
+    found = find(name)
     settings, architecture = settings_of(found), None if found.trains else suitable(name)
     lab = found.trace(settings, architecture)
     assert {*lab.claims} == {*found.prose.claims}
@@ -40,15 +39,15 @@ def test_each_claim_has_a_statement_and_each_statement_a_claim(name):
     assert "{" not in filled(" ".join(texts), vars(settings))
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if not program(name).trains])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if not find(name).trains])
 def test_on_stores_a_study_has_the_conditions_of_its_plan(name):
     """The model is gone then, and only plain fields of its config are left."""
-    found = program(name)
+    found = find(name)
     settings, architecture = settings_of(found), suitable(name)
     fields = ("mlp_width", "windows", "layers", "heads", "kv_heads", "head_dim", "width", "position", "vocab_size")
     plain = SimpleNamespace(**{field: getattr(architecture, field) for field in fields})
     planned, stored = found.trace(settings, architecture), found.trace(settings, plain)
     for one in planned.sweeps.values():
-        assert [point.label for point in one.points()] == [point.label for point in stored.sweeps[one.name].points()]
-        assert [point.series for point in one.points()] == [point.series for point in stored.sweeps[one.name].points()]
+        assert [point.label for point in one.conditions()] == [point.label for point in stored.sweeps[one.name].conditions()]
+        assert [point.series for point in one.conditions()] == [point.series for point in stored.sweeps[one.name].conditions()]
     assert [*planned.claims] == [*stored.claims]

@@ -11,18 +11,14 @@ import xarray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
-from sinkjax.cli import main as cli
-from sinkjax.cli import plan as cli_plan
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
-from sinkjax.study import rebuild, registry, run, suite, training
-from sinkjax.study.choice import Chosen, choose
-from sinkjax.study.config import All, AllTrained
-from sinkjax.study.numbers import Stored
-from sinkjax.study.prose import Prose
-from sinkjax.study.settings import Trains
-from sinkjax.study.trace import Lab, Program
+from sinkjax.study import registry, results, run, suite, trained
+from sinkjax.study.lab import Lab
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.registry import Chosen, Prose, Study, choose
+from sinkjax.study.settings import All, AllTrained, Trains
 from sinkjax.study.work import TrainingSpec
 from sinkjax.sweeps.header import HEADER
 from sinkjax.tasks import Trained
@@ -45,7 +41,7 @@ def measure(trained: Trained) -> xarray.Dataset:
     return xarray.Dataset({"weight": ("run", np.asarray(trained.params["w"])[:, 0])})
 
 
-def lines(architecture: Config) -> Program:
+def lines(architecture: Config) -> Study:
     """A study of two trainings."""
 
     def study(lab: Lab, s: Regressions) -> None:
@@ -54,10 +50,10 @@ def lines(architecture: Config) -> Program:
             lab.train(f"batch-{batch}", TrainingSpec(f"batch-{batch}", stated, architecture, measure))
         lab.describe("weights", "a theorem", rows)
 
-    return Program("made-up/lines", study, Regressions, Prose("Lines", "A claim."), True, "")
+    return Study("made-up/lines", study, Regressions, Prose("Lines", "A claim."), True, "")
 
 
-def rows(read: Stored) -> list[Row]:
+def rows(read: Numbers) -> list[Row]:
     return [Row(name, "models", "weight", intervals.interval(data["weight"].values)) for name, data in read.trained.items()]
 
 
@@ -92,16 +88,9 @@ def test_a_run_leaves_trainings_stores_and_a_page(chosen, tmp_path):
     assert "95% interval over seeds" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_a_finished_run_is_not_trained_again(chosen, tmp_path, monkeypatch):
-    first = run.carry_out(chosen, tmp_path / "out")
-    monkeypatch.setattr(training, "train", None)
-    assert run.carry_out(chosen, tmp_path / "out").rows == first.rows
-    assert rebuild.build(chosen, tmp_path / "out").rows == first.rows
-
-
 def test_an_interrupted_run_goes_on_with_the_training_that_was_cut_short(chosen, tmp_path, monkeypatch):
     whole = run.carry_out(chosen, tmp_path / "whole")
-    train, calls = training.train, []
+    train, calls = trained.train, []
 
     def interrupted(spec: Linear, *rest: Any) -> Trained:
         calls.append(spec.batch)
@@ -109,10 +98,10 @@ def test_an_interrupted_run_goes_on_with_the_training_that_was_cut_short(chosen,
             raise KeyboardInterrupt
         return train(spec, *rest)
 
-    monkeypatch.setattr(training, "train", interrupted)
+    monkeypatch.setattr(trained, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.carry_out(chosen, tmp_path / "out")
-    assert rebuild.build(chosen, tmp_path / "out").rows == whole.rows[:1]
+    assert results.build(chosen, tmp_path / "out").rows == whole.rows[:1]
     assert run.carry_out(chosen, tmp_path / "out").rows == whole.rows
     assert calls == [8, 32, 32]
 
@@ -140,13 +129,3 @@ def test_suites_on_a_model_leave_it_out_and_suites_that_train_hold_nothing_else(
     assert section.rows[0].value.n == 4  # the suite's seeds, the study's own steps
     assert documents.fields(choose(str(tmp_path / "lines")).config)["steps"] == 60
     assert suite.build(all_of_it, tmp_path).sections[0].rows == section.rows
-
-
-def test_a_plan_says_runs_steps_parameters_and_flops(chosen, capsys, monkeypatch):
-    monkeypatch.setattr(cli_plan, "chosen_study", lambda name, rest: (chosen, rest))
-    assert cli.main(["plan", "made-up/lines", "--steps", "7"]) == 0
-    shown = capsys.readouterr().out
-    assert "made-up/lines: batch-8" in shown
-    assert "6, seeds from 0" in shown
-    assert "at most 7 of 8 sequences" in shown
-    assert "first weight" in shown

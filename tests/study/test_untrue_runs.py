@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from contextlib import nullcontext
 
 import numpy as np
@@ -13,10 +11,9 @@ from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.study import Measure
-from sinkjax.study.choice import choose
 from sinkjax.study.folder import open_store
-from sinkjax.study.registry import find, program, register
-from sinkjax.study.results import architecture_of, traced
+from sinkjax.study.registry import choose, find
+from sinkjax.study.results import architecture_of, on_stores
 from sinkjax.study.run import work
 from tests.study.tiny import write_model, write_text
 
@@ -43,10 +40,6 @@ def files(tmp_path_factory):
     return folder
 
 
-def series(files) -> list[str]:
-    return ["run", "kiya/baseline", "--text", str(files / "text.txt"), "--prompts", "3", "--length", "12"]
-
-
 @pytest.fixture(scope="module")
 def finished(files):
     assert cli.main(["sweep", str(files / "mine.yaml"), "--out", str(files / "out")]) == 0
@@ -70,20 +63,6 @@ def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsy
     name = was.rstrip(":")
     assert f"was made with {name} " in capsys.readouterr().err
     assert cli.main(["report", str(finished)]) == 0
-
-
-def test_a_series_that_refused_a_model_ends_with_another_code(files, tmp_path, capsys) -> None:
-    models = ["--models", str(files / "model"), str(tmp_path / "absent")]
-    assert cli.main([*series(files), *models, "--out", str(tmp_path / "out")]) == 2
-    assert re.search(rf"1 of 2 models .*{tmp_path / 'absent'}", capsys.readouterr().err)
-    assert (tmp_path / "out" / "series.csv").is_file()
-    assert list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
-
-
-def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, capsys) -> None:
-    absent = [str(tmp_path / name) for name in ("one", "two")]
-    assert cli.main([*series(files), "--models", *absent, "--out", str(tmp_path / "out")]) == 2
-    assert "2 of 2 models were not measured" in capsys.readouterr().err
 
 
 TWO = """
@@ -113,11 +92,6 @@ def test_rows_of_one_name_are_refused(tmp_path, title) -> None:
         list(work(choose(str(file))))
 
 
-def test_a_study_named_like_a_shipped_one_is_refused() -> None:
-    with pytest.raises(SinkjaxError, match=r"'li/variance', .*ships"):
-        register(program("li/variance"))
-
-
 @pytest.mark.parametrize(
     ("of", "message"),
     [
@@ -129,6 +103,6 @@ def test_a_study_named_like_a_shipped_one_is_refused() -> None:
 )
 def test_a_measure_of_another_kind_is_refused(finished, of, message) -> None:
     lab = find("sweep").trace(choose(str(finished)).config, architecture_of(store := open_store(finished / "sweep.zarr")))
-    lab, read = traced(lab, {"sweep": store})
+    read = on_stores(lab, {"sweep": store})
     with pytest.raises(SinkjaxError, match=f"measure 'odd' .*{message}"):
         read.value(Measure("odd", of), lab.sweeps["sweep"], None)

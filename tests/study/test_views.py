@@ -55,20 +55,3 @@ def test_keys_that_a_query_cannot_see_and_pads_are_missing(stores):
     np.testing.assert_array_equal(np.isfinite(values[0, 0, 0, 0]), causal)
     np.testing.assert_array_equal(np.isfinite(values[0, 1, 0, 0]), causal & (np.arange(LENGTH) < len("short"))[:, None])
     assert shown.tokens[1] == list("short")
-
-
-def test_maps_of_chosen_layers_are_shown_under_their_numbers(stores):
-    some, every = (views.maps("a", stores[name]) for name in ("some", "all"))
-    assert some.panels[0].choices["layer"] == ["0", "2"]
-    np.testing.assert_allclose(some.panels[0].values[:, :, 1], every.panels[0].values[:, :, 2], atol=1e-6)
-    assert "layers 0, 2," in some.said
-
-
-def test_fewer_tokens_can_be_shown(stores):
-    assert [panel.values.shape[-2:] for panel in views.maps("a", stores["both"], tokens=5).panels] == [(5, 5), (LAYERS + 1, 5)]
-
-
-def test_activations_are_those_of_the_store(stores):
-    panel = views.maps("b", stores["both"]).panels[1]
-    np.testing.assert_array_equal(panel.values, stores["both"]["resid_max"].values)
-    assert (panel.log, panel.row, list(panel.choices)) == (True, "depth", ["prompt"])

@@ -13,8 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from sinkjax.config_files import documents
 from sinkjax.study import premises
-from sinkjax.study.choice import Chosen
-from sinkjax.study.registry import config_type
+from sinkjax.study.registry import Chosen, config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
 LAYERS = 3

@@ -14,9 +14,7 @@ from sinkjax import Capture, Probe, Site, Statistic
 from sinkjax.analysis import activations, metrics
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.probes.statistics import View
-from sinkjax.study import Measure, Premise, Sweep, percentage
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.numbers import Numbers
+from sinkjax.study import Measure, Numbers, Premise, Sweep, Unedited, percentage
 
 RANKS = ("largest", "second", "third")  # activations of a hidden state that are kept, as in the paper's Fig. 4
 STAGE_RATIO = 100.0  # a stage's activation over the median: a tenth of the paper's, as SmolLM2's first stage has 200 to 900

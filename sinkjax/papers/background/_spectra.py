@@ -20,8 +20,7 @@ from sinkjax.papers.background._massive import real
 from sinkjax.probes.statistics import View
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Measure, Sweep, Where
-from sinkjax.study.numbers import Numbers, Stored, from_results
+from sinkjax.study import Measure, Numbers, Selection, Sweep, from_results
 
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 SLACK = 1e-4  # p_1 may fall short of its bound by this share of the whole, because of rounding in float32
@@ -129,7 +128,7 @@ def sinks_of(position: int, eps: float) -> Callable[[xarray.Dataset], NDArray[An
 
 @from_results
 def changes_with_norm(
-    read: Stored, name: str, of: Callable[[xarray.Dataset], NDArray[Any]], sweep: Sweep, position: int
+    read: Numbers, name: str, of: Callable[[xarray.Dataset], NDArray[Any]], sweep: Sweep, position: int
 ) -> list[Row]:
     """Return the correlation over layers of the changes of a position's norm with those of a quantity, in each prompt.
 
@@ -155,10 +154,10 @@ def bounded_below(read: Numbers, sweep: Sweep) -> tuple[bool, str]:
     return short <= SLACK, f"largest shortfall of p_1 below its bound: {short:.2g}"
 
 
-def by_depth(read: Stored, position: int, eps: float, conditions: Sequence[Where]) -> Drawing:
+def by_depth(read: Numbers, position: int, eps: float, conditions: Sequence[Selection]) -> Drawing:
     """Draw entropy, anisotropy and mixing by depth, and the sink by layer, without an edit and under some conditions."""
     name = conditions[0].sweep.name
-    of, there, seed = read.rows(name), read.points(name), read.settings.seed
+    of, there, seed = read.rows(name), read.conditions(name), read.settings.seed
     rows = [0, *(of[case] for one in conditions for case in one.cases)]
     data = read.data(name).isel(edit=rows)
     panels = {

@@ -20,8 +20,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.measures import typical_activation
-from sinkjax.study.numbers import Stored
+from sinkjax.study import typical_activation
 
 EARLY, BOTH, REST = 2, "both blocks", "the rest"  # number of early blocks; the sender that combines them
 COMPONENTS = ("attention 0", "MLP 0", "attention 1", "MLP 1", "late attention", "late MLP")  # in the order of the forward
@@ -47,10 +46,10 @@ def study(lab: Lab, s: Settings) -> None:
     forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
     circuit = Circuit(lab.captured("written", compose(), ("attn_out", "mlp_out")), max(forms, EARLY), s.seed)
 
-    def other_layers(rng: np.random.Generator, case: Case) -> Edit:
+    def other_layers(rng: np.random.Generator, case: Layers) -> Edit:
         return circuit.replace_in_others(rng, case["sender"], case["donor"])
 
-    def random_direction(rng: np.random.Generator, case: Case) -> Edit:
+    def random_direction(rng: np.random.Generator, case: Layers) -> Edit:
         return circuit.patch(case["path"], case["donor"], rng)
 
     replaced = {ALL.at(sender=one, donor=donor): circuit.replace(one, donor) for one in SENDERS for donor in DONORS}
@@ -59,10 +58,10 @@ def study(lab: Lab, s: Settings) -> None:
     paths = lab.sweep("paths", patched, [sink, size], random_direction, title="for one reader")
     lab.noop(edit("resid", "add", 0.0, queries=0))
 
-    def node(sender: str, donor: str = "mean") -> Where:
+    def node(sender: str, donor: str = "mean") -> Selection:
         return nodes.at(sender=sender, donor=donor)
 
-    def to(receiver: str) -> Where:
+    def to(receiver: str) -> Selection:
         return paths.at(path=f"{BOTH} to {receiver}", donor="mean")
 
     def others(measure: Measure) -> list[Contrast]:
@@ -149,7 +148,7 @@ class Circuit:
         return edit(f"{kind}_in", "inject", change, layers=layer, queries=0, label=path)
 
 
-def effects_of_paths(read: Stored, *measures: Measure, over: Sweep) -> Drawing:
+def effects_of_paths(read: Numbers, *measures: Measure, over: Sweep) -> Drawing:
     """Draw heat maps of the effects of paths on measures: one row per measure and one column per donor."""
     rows = []
     for measure in measures:

@@ -39,8 +39,8 @@ def study(lab: Lab, s: Settings) -> None:
     emerges = layer(lab.steepest("emerges", "resid_norm", s.position), "the layer in which it emerges")
     places = [emerges, ALL, *each(lab.layers)]
 
-    def drop_other(rng: np.random.Generator, case: Case) -> Edit:
-        return drop_mlp(lab.random_position(rng, but=[s.position]), layers=case.place.layers)
+    def drop_other(rng: np.random.Generator, case: Layers) -> Edit:
+        return drop_mlp(lab.random_position(rng, but=[s.position]), layers=case.layers)
 
     edits = {place: drop_mlp(s.position, layers=place.layers) for place in places}
     dropped = lab.sweep("dropped", edits, [middle, sink, mixing(), anisotropy(s.position)], drop_other)

@@ -25,11 +25,7 @@ from sinkjax.papers.background._massive import massive, massive_prompts
 from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import SIZES, in_layers
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.parts import without_replacement
+from sinkjax.study import SIZES, without_replacement
 
 NATURAL = "in the text"
 SINKS, SIZE = "heads that sink there (%)", "largest |h| there over that of the median position"
@@ -58,13 +54,13 @@ def study(lab: Lab, s: Settings) -> None:
     columns = (sink, size, massive_prompts(s.place))
 
     blank = np.zeros((len(s.tokens), width))
-    rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], ids_of(run.loaded[0], s.tokens)), blank, of_edited=True)
+    rows = lab.donor("rows", lambda run: rows_of(run.model, ids_of(run.model, s.tokens)), blank, of_edited=True)
     draw_others = partial(random_embeddings, s.tokens, s.controls, s.seed)
     others = lab.donor("others", draw_others, np.zeros((s.controls, width)), of_edited=True)
 
     put = partial(edit, "embed", "set", queries=s.place)
 
-    def another_token(rng: np.random.Generator, case: Case) -> Edit:
+    def another_token(rng: np.random.Generator, case: Layers) -> Edit:
         number = int(rng.integers(len(others)))
         return put(others[number], label=f"random token {number}")
 
@@ -85,16 +81,16 @@ def study(lab: Lab, s: Settings) -> None:
     lab.maps(shown)
 
 
-def over_median(position: int, layers: Place | None = None) -> Measure:
+def over_median(position: int, layers: Layers = ALL) -> Measure:
     """Largest |h| at a position over the median one's, after some layers; with all layers, the embedding counts too."""
-    name = f"largest |h| at position {position} over that of the median position{in_layers(layers)}"
+    name = f"largest |h| at position {position} over that of the median position{layers.suffix}"
     return Measure(name, lambda data: ratios(data, layers)[..., position], SIZES, log=True, note=NOTE, position=position)
 
 
-def ratios(data: xarray.Dataset, layers: Place | None = None) -> NDArray[Any]:
+def ratios(data: xarray.Dataset, layers: Layers = ALL) -> NDArray[Any]:
     """Largest |h| at each position over the median position's, largest over depths: float[..., prompt, position]."""
     sizes = data["resid_max"].values
-    depths = [layer + 1 for layer in (layers and layers.layers) or range(sizes.shape[-2] - 1)]
+    depths = [layer + 1 for layer in layers.layers or range(sizes.shape[-2] - 1)]
     over = sizes / np.nanmedian(sizes, axis=-1, keepdims=True)
     return np.asarray((over if len(depths) == sizes.shape[-2] - 1 else over[..., depths, :]).max(axis=-2))
 
@@ -142,7 +138,7 @@ def at_first_of(read: Numbers, tokens: Sequence[str], of: Literal["activation", 
     return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, uncontrolled=why)
 
 
-def tokens_in_text(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> list[Row]:
+def tokens_in_text(read: Numbers, tokens: Sequence[str], sweep: Sweep, eps: float) -> list[Row]:
     """Activation and sink where the text has each token, ranked among as many random other positions of the same prompts."""
     text, s, rows = read.data(sweep.name).isel(edit=0), read.settings, []
     clusters, usable = read.clusters(text.sizes["prompt"], sweep.name), candidates(text)
@@ -171,7 +167,7 @@ def _mean_at(values: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
     return np.asarray(np.divide(sums, count, out=np.full(len(where), np.nan), where=count > 0))
 
 
-def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> Drawing:
+def by_token(read: Numbers, tokens: Sequence[str], sweep: Sweep, eps: float) -> Drawing:
     """Draw the activation and the sink where the text has each token."""
     marks: dict[str, list[Mark]] = {SINKS: [], SIZE: []}
     for row in tokens_in_text(read, tokens, sweep, eps):
@@ -185,7 +181,7 @@ def by_token(read: Stored, tokens: Sequence[str], sweep: Sweep, eps: float) -> D
 
 def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedited) -> NDArray[Any]:
     """The embeddings of `count` random tokens, neither special nor among `tokens`: float[count, width]."""
-    model, _ = run.loaded
+    model = run.model
     assert model.tokenizer is not None
     ordinary = np.setdiff1d(np.arange(model.config.vocab_size or 0), [*model.tokenizer.special, *ids_of(model, tokens)])
     refuse(ordinary.size < count, f"{count} controls are more than the model's {ordinary.size} other tokens")

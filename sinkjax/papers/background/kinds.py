@@ -17,9 +17,7 @@ from sinkjax import Capture, Edit, Probe, Site, edit, forward
 from sinkjax.analysis import intervals, metrics
 from sinkjax.checkpoints.model import Model
 from sinkjax.study import *
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Numbers, from_results
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import Batch, Calculation
 
 KINDS = ("no-op", "broadcast", "neither")
 WAYS = ("zero", "mean", "shuffled", "diagonal", "spread")
@@ -53,9 +51,11 @@ def study(lab: Lab, s: Settings) -> None:
     """Sinks that are no-ops, and sinks that are broadcast."""
     lab.needs("causal mask", "softmax")
     change, nll = state_change(lab.layers - 1), loss()
-    heads = lab.donor("sinks", lambda run: Heads(*kinds_of(*run.loaded, s.key), run.loaded[1].lengths), placeholder(lab), True)
+    heads = lab.donor(
+        "sinks", lambda run: Heads(*kinds_of(run.model, run.batch, s.key), run.batch.lengths), placeholder(lab), True
+    )
 
-    def another_key(rng: np.random.Generator, case: Case) -> Edit:
+    def another_key(rng: np.random.Generator, case: Layers) -> Edit:
         keys = np.delete(np.arange(int(heads.lengths.min()) - 1), s.key)
         return take(heads, case["way"], case["kind"], int(rng.choice(keys)), s.seed)
 
@@ -64,7 +64,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.noop(edit("head_value", "scale", 1.0, keys=s.key))
     shares = lab.calculate("shares", partial(shares_of, s.key), ["share"], {"shares": s.key}, s.prompts)
 
-    def of(kind: str, way: str = "zero") -> Where:
+    def of(kind: str, way: str = "zero") -> Selection:
         return edited.at(kind=kind, way=way)
 
     def without(kind: str) -> list[Contrast]:

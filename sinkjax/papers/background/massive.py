@@ -21,11 +21,7 @@ from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import largest_elsewhere
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.premises import without_bos
+from sinkjax.study import largest_elsewhere, without_bos
 
 SPARED = 10  # largest dims that no control sets
 
@@ -52,17 +48,17 @@ def study(lab: Lab, s: Settings) -> None:
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
     formed = np.repeat(order[[forms]], L, axis=0)
     at = layer(forms, "the layer in which it forms")
-    after = largest_activation(here, Place("the layers from the one in which it forms", tuple(range(forms, L))))
+    after = largest_activation(here, Layers("the layers from the one in which it forms", tuple(range(forms, L))))
     everywhere = np.tile(by_size(stream), (L, 1))
 
-    def put(to: str, dims: NDArray[Any], place: Place) -> Edit:
+    def put(to: str, dims: NDArray[Any], place: Layers) -> Edit:
         return set_dims(stream, dims, to, here, place.layers)
 
     def random(rng: np.random.Generator, dims: NDArray[Any]) -> NDArray[Any]:
         return dims[:, rng.choice(np.arange(SPARED, width), s.dims, replace=False)]
 
-    def random_dims(rng: np.random.Generator, case: Case) -> Edit:
-        return put(case["to"], random(rng, formed), case.place)
+    def random_dims(rng: np.random.Generator, case: Layers) -> Edit:
+        return put(case["to"], random(rng, formed), case)
 
     top, ways = slice(s.dims), ("zero", "mean")
     edits = {at.at(to=to): put(to, formed[:, top], at) for to in ways}
@@ -153,7 +149,7 @@ def steady(read: Numbers, late: Measure, early: Measure, typical: Measure, sweep
     return Parts(last - first, None, first - other, None, "log", label, uncontrolled=why)
 
 
-def sizes_by_depth(read: Stored, sweep: Sweep, position: int) -> Drawing:
+def sizes_by_depth(read: Numbers, sweep: Sweep, position: int) -> Drawing:
     """Draw the largest activations of the hidden states by depth, their median, and the ratio of the two (Figs. 1, 4)."""
     data = read.data(sweep.name).isel(edit=0)
     ranked, middle = data["state_largest"].values, metrics.hidden_median(data)

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit, edit_weights, forward
 from sinkjax.probes.statistics import PairView, column_sums
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.measures import in_layers, layer_index
 
 FIRST, LAST = 3, 1  # number of first and last layers that the paper leaves out
 TABLE = "Ran-Milo et al. 2026, Table 1"
@@ -69,7 +67,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     order = np.argsort(-np.abs(vectors.effective[0]), kind="stable")
 
-    def other_columns(rng: np.random.Generator, case: Case) -> Edit:
+    def other_columns(rng: np.random.Generator, case: Layers) -> Edit:
         ranks = rng.choice(np.arange(COLUMNS, len(order)), COLUMNS, replace=False)
         label = f"columns of dims by rank {', '.join(map(str, sorted(ranks.tolist())))}"  # a plan does not know the dims
         return edit_weights("k", "scale", 0.0, rows=sorted(order[ranks].tolist()), label=label)
@@ -90,15 +88,15 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(dots, seen, over=columns)
 
 
-def middle(layers: int) -> Place:
+def middle(layers: int) -> Layers:
     """All layers except the first three and the last (Ran-Milo et al. 2026). A model of up to four keeps its last but one."""
     first, end = min(FIRST, max(layers - LAST - 1, 0)), max(layers - LAST, 1)
-    return Place(f"layers {first} to {end - 1}" if end - first > 1 else f"layer {first}", tuple(range(first, end)))
+    return Layers(f"layers {first} to {end - 1}" if end - first > 1 else f"layer {first}", tuple(range(first, end)))
 
 
 def vectors_of(run: Unedited) -> Vectors:
     """The vectors of a model."""
-    model, batch = run.loaded
+    model, batch = run.model, run.batch
     first = Capture(Site.MLP_OUT, layers=(0,), positions=(0, 1), name="out")
     probe = Probe(capture=(first, Capture(Site.POSITION_VECTOR, positions=(0, 1), name="vector")))
 
@@ -138,12 +136,12 @@ def second_half_attention() -> Statistic:
     return Statistic("second_half_attention", Site.WEIGHTS, sums, ("prompt", "layer", "key"), over_heads)
 
 
-def second_half_attention_to(key: int, layers: Place) -> Measure:
+def second_half_attention_to(key: int, layers: Layers) -> Measure:
     """Attention to a key in percent, mean over queries in the second half of the prompt, heads and layers."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["second_half_attention"].values[..., layer_index(layers), key].mean(axis=-1))
+        return np.asarray(100 * data["second_half_attention"].values[..., layers.index, key].mean(axis=-1))
 
-    name = f"attention to key {key} from the second half's queries (%){in_layers(layers)}"
+    name = f"attention to key {key} from the second half's queries (%){layers.suffix}"
     note = "The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads, layers."
     return percentage(name, of, Probe(extra=(second_half_attention(),)), note=note, position=key)

@@ -16,7 +16,7 @@ import numpy as np
 from sinkjax import Edit, compose, edit, mask_key
 from sinkjax.config_files.checks import positions, refuse
 from sinkjax.study import *
-from sinkjax.study.figures import heatmap
+from sinkjax.study import heatmap
 
 SITES = ("resid", "attn_out", "mlp_out", "key", "value")  # keys before the rotation, the stream after its layer
 
@@ -55,12 +55,12 @@ def study(lab: Lab, s: Settings) -> None:
         refuse(position >= s.length, f"position {position} of prompts of {s.length} tokens cannot be patched")
         return put(site, position, run[site][:, :, position], f"{site} of position {position}", layers)
 
-    def other(rng: np.random.Generator, case: Case) -> Edit:
+    def other(rng: np.random.Generator, case: Layers) -> Edit:
         """Patch the same site with the donor run's values of a random later position, drawn for each prompt."""
         site, prompts = case["site"], np.arange(donor[case["site"]].shape[1])
         drawn = rng.integers(after + 1, s.length, len(prompts))
         label = f"{site} of positions {', '.join(map(str, drawn))}"
-        return put(site, after, donor[site][:, prompts, drawn], label, case.place.layers)
+        return put(site, after, donor[site][:, prompts, drawn], label, case.layers)
 
     moved_sink = lab.sweep("donor", {ALL: mask}, columns, title="donor run")
     places = [forms, grows, ALL, *each(lab.layers)]
@@ -70,10 +70,10 @@ def study(lab: Lab, s: Settings) -> None:
     single = lab.sweep("positions", at, columns, title="one position")
     lab.noop(*(same(site, run=unmoved) for site in SITES))
 
-    def of(site: str, place: Place) -> Where:
+    def of(site: str, place: Layers) -> Selection:
         return patched[place.at(site=site)]
 
-    def share(measure: Measure, where: Where) -> Contrast:
+    def share(measure: Measure, where: Selection) -> Contrast:
         return part(measure, where, moved_sink.every)
 
     sinks = is_sink(attention_to(s.key, lab.half), patched, strongest_other_attention(s.key, lab.half))

@@ -24,7 +24,6 @@ from sinkjax.model.quantisation import rounded
 from sinkjax.papers.background.massive import SPARED, by_size, stream_at
 from sinkjax.probes.statistics import View
 from sinkjax.study import *
-from sinkjax.study.measures import in_layers, layer_index
 
 BITS = 8
 NOTE = f"""Error: norm of the rounding error with {2**BITS - 1} even steps, over the norm of the token's vector, mean over the
@@ -54,7 +53,7 @@ def study(lab: Lab, s: Settings) -> None:
     def hold(dims: NDArray[Any]) -> Edit:
         return edit("resid", "set", 0.0, queries=s.position, dims=sorted(dims.tolist()), label="dims at zero")
 
-    def other_dims(rng: np.random.Generator, case: Case) -> Edit:
+    def other_dims(rng: np.random.Generator, case: Layers) -> Edit:
         return hold(order[rng.choice(np.arange(SPARED, width), case["dims"], replace=False)])
 
     zero = {ALL.at(dims=count): hold(order[:count]) for count in dict.fromkeys((1, s.dims))}
@@ -75,29 +74,29 @@ def study(lab: Lab, s: Settings) -> None:
     lab.maps(at_zero, masked.every)
 
 
-def tensor_error(position: int, layers: Place | None = None) -> Measure:
+def tensor_error(position: int, layers: Layers = ALL) -> Measure:
     """Error of the residual stream with one scale for all tokens of a prompt, in per cent."""
     return _error("stream, one scale a tensor (%)", "stream_error", Site.RESID, tensor_rounding, position, layers)
 
 
-def others_error(position: int, layers: Place | None = None) -> Measure:
+def others_error(position: int, layers: Layers = ALL) -> Measure:
     """Error of the residual stream with one scale for all tokens of a prompt but one, which is left unrounded, in per cent."""
     name, of = "stream, the token left unrounded (%)", others_rounding(position)
     return _error(name, "stream_others_error", Site.RESID, of, position, layers)
 
 
-def token_error(position: int, layers: Place | None = None) -> Measure:
+def token_error(position: int, layers: Layers = ALL) -> Measure:
     """Error of the residual stream with one scale per token, in per cent."""
     return _error("stream, one scale a token (%)", "stream_row_error", Site.RESID, token_rounding, position, layers)
 
 
-def neuron_error(position: int, layers: Place | None = None) -> Measure:
+def neuron_error(position: int, layers: Layers = ALL) -> Measure:
     """Error of the MLP's hidden units with one scale for all tokens of a prompt, in per cent."""
     return _error("MLP hidden units, one scale a tensor (%)", "neuron_error", Site.NEURON, tensor_rounding, position, layers)
 
 
 def _error(
-    name: str, statistic: str, site: Site, of: Callable[[jax.Array, View], jax.Array], position: int, layers: Place | None
+    name: str, statistic: str, site: Site, of: Callable[[jax.Array, View], jax.Array], position: int, layers: Layers
 ) -> Measure:
     """Return a relative error in percent, mean over all tokens except one and over the outputs of some layers."""
     axis = "depth" if site == Site.RESID else "layer"
@@ -105,10 +104,10 @@ def _error(
     def read(data: xarray.Dataset) -> NDArray[Any]:
         errors = 100 * np.nanmean(np.delete(data[statistic].values, position, axis=-1), axis=-1)
         written = errors[..., 1:] if axis == "depth" else errors  # not the embedding
-        return np.asarray(written[..., layer_index(layers)].mean(axis=-1))
+        return np.asarray(written[..., layers.index].mean(axis=-1))
 
     asks = Probe(extra=(Statistic(statistic, site, of, ("prompt", axis, "position")),))
-    return percentage(f"{name}{in_layers(layers)}", read, asks, note=NOTE, position=position)
+    return percentage(f"{name}{layers.suffix}", read, asks, note=NOTE, position=position)
 
 
 def tensor_rounding(x: jax.Array, view: View) -> jax.Array:

@@ -18,12 +18,11 @@ from sinkjax import Edit, edit
 from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.papers.background import _massive as massive
 from sinkjax.papers.background.massive import SPARED, set_dims, stream_at
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.measures import MIN_QUERIES, RECEIVED, in_layers, layer_index
-from sinkjax.study.took import Check
+from sinkjax.study import RECEIVED, Check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ def study(lab: Lab, s: Settings) -> None:
     def clamp(grows: int, dims: NDArray[Any]) -> Edit:
         return set_dims(stream, dims, "zero", 0, (grows,))
 
-    def random_dim(rng: np.random.Generator, case: Case) -> Edit:
+    def random_dim(rng: np.random.Generator, case: Layers) -> Edit:
         grows = first[1] if case["stage"] == "first" else second[1]
         return clamp(grows, order[:, [int(rng.integers(SPARED, width))]])
 
@@ -83,34 +82,34 @@ def stages_of(run: Unedited) -> list[list[int]]:
     return [[first, first + int(grown[first : last + 1].argmax()), last] for first, last in massive.stages(inside)]
 
 
-def readers(name: str, stage: list[int], layers: int) -> Place:
+def readers(name: str, stage: list[int], layers: int) -> Layers:
     """Return the layers that read a stage's activation where a clamp acts: from the layer after its largest growth on."""
-    return Place(name, tuple(one for one in range(stage[1] + 1, stage[2] + 2) if one < layers) or (layers - 1,), x=stage[2])
+    return Layers(name, tuple(one for one in range(stage[1] + 1, stage[2] + 2) if one < layers) or (layers - 1,), x=stage[2])
 
 
-def attention_in(key: int, layers: Place | None = None) -> Measure:
+def attention_in(key: int, layers: Layers = ALL) -> Measure:
     """Attention to a key, mean over some layers and their heads, in per cent."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * received_in(data, layers)[..., key])
 
-    return percentage(f"attention to key {key}, mean over heads (%){in_layers(layers)}", of, RECEIVED, position=key)
+    return percentage(f"attention to key {key}, mean over heads (%){layers.suffix}", of, RECEIVED, position=key)
 
 
-def strongest_in(key: int, layers: Place) -> Measure:
+def strongest_in(key: int, layers: Layers) -> Measure:
     """Attention to whichever other key receives most, among keys that enough queries see, mean over some layers and heads."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         seen = received_in(data, layers)[..., : data.sizes["key"] - MIN_QUERIES + 1]
         return np.asarray(100 * np.delete(seen, key, axis=-1).max(axis=-1))
 
-    name = f"attention to the strongest key but {key}, mean over heads (%){in_layers(layers)}"
+    name = f"attention to the strongest key but {key}, mean over heads (%){layers.suffix}"
     return percentage(name, of, RECEIVED, position=key)
 
 
-def received_in(data: xarray.Dataset, layers: Place | None) -> NDArray[Any]:
+def received_in(data: xarray.Dataset, layers: Layers) -> NDArray[Any]:
     """Attention to each key, mean over some layers and their heads: float[edit, prompt, key]."""
-    return np.asarray(data["attention_received"].values[..., layer_index(layers), :, :].mean(axis=(-3, -2)))
+    return np.asarray(data["attention_received"].values[..., layers.index, :, :].mean(axis=(-3, -2)))
 
 
 def several(found: list[list[int]]) -> tuple[bool, str]:

@@ -23,10 +23,7 @@ from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import read_measure
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import Batch, Calculation, read_measure
 
 BIN = 8  # positions that share a point of a curve
 
@@ -53,7 +50,7 @@ def study(lab: Lab, s: Settings) -> None:
     nll = loss(s.cache)
     sizes = [ALL.at(size=size, first=first) for size in s.caches for first in s.keeps]
 
-    def other_tokens(rng: np.random.Generator, case: Case) -> Edit:
+    def other_tokens(rng: np.random.Generator, case: Layers) -> Edit:
         """Keep as many random early tokens, none of the first ones."""
         size, first = case["size"], case["first"]
         refuse(size - first < first, f"positions {first} to {size - 1} are fewer than the {first} that a control draws")
@@ -119,7 +116,7 @@ def recomputed_window(size: int, model: Model, batch: Batch) -> xarray.Dataset:
 
 
 @from_results
-def above_recomputed(read: Numbers, measure: Measure, where: Where, best: Calculation) -> Parts:
+def above_recomputed(read: Numbers, measure: Measure, where: Selection, best: Calculation) -> Parts:
     """Return the loss under some conditions minus the loss with recomputed windows; the whole is the latter."""
     edited, whole = read.edited(measure, where), recomputed(read, measure, best)
     label = f"{measure.name} minus the same with recomputed windows, {where.text}"
@@ -128,7 +125,9 @@ def above_recomputed(read: Numbers, measure: Measure, where: Where, best: Calcul
 
 
 @from_results
-def undone(read: Numbers, measure: Measure, harmed: Where, kept: Where, best: Calculation, matched: bool = False) -> Parts:
+def undone(
+    read: Numbers, measure: Measure, harmed: Selection, kept: Selection, best: Calculation, matched: bool = False
+) -> Parts:
     """Return the part of a window's damage that some kept tokens undo; the whole is the difference from recomputed windows.
 
     Args:
@@ -154,7 +153,7 @@ def recomputed(read: Numbers, measure: Measure, best: Calculation) -> NDArray[An
     return np.asarray(read_measure(measure, read.data(best.name).expand_dims("edit"))[0])
 
 
-def loss_by_position(read: Stored, where: Where, best: Calculation) -> Drawing:
+def loss_by_position(read: Numbers, where: Selection, best: Calculation) -> Drawing:
     """Draw the loss along the text above the loss with all keys, in bins of positions, next to recomputed windows."""
     store = where.sweep.name
     rows, nll = read.rows(store), read[store]["nll"].values[..., :-1]

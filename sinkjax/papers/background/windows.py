@@ -22,9 +22,7 @@ from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.measures import in_layers, layer_index, typical_activation
-from sinkjax.study.work import Inputs
+from sinkjax.study import Inputs, typical_activation
 
 BEFORE, BEYOND = 0, 1  # entries of the axis "reach"
 TOKENS: dict[str, int | slice | None] = {"first": 0, "later": slice(1, None), "all": None}
@@ -51,7 +49,7 @@ def study(lab: Lab, s: Settings) -> None:
     dim = lab.donor("dim", largest_dim, 0, of_edited=True)
     typical = lab.donor("typical", typical_stream, np.zeros((lab.layers, lab.architecture.width)), of_edited=True)
 
-    def another_dim(rng: np.random.Generator, case: Case) -> Edit:
+    def another_dim(rng: np.random.Generator, case: Layers) -> Edit:
         return made_ordinary(case["tokens"], int(rng.choice(np.delete(np.arange(typical.shape[1]), dim))), typical)
 
     edits = {ALL.at(tokens=tokens): made_ordinary(tokens, dim, typical) for tokens in TOKENS}
@@ -73,7 +71,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(dots, strongest, nll, over=edited)
 
 
-def windowed(windows: tuple[int | None, ...], s: Settings) -> Place:
+def windowed(windows: tuple[int | None, ...], s: Settings) -> Layers:
     """Return the layers with a sliding window.
 
     Raises:
@@ -83,7 +81,7 @@ def windowed(windows: tuple[int | None, ...], s: Settings) -> Place:
     refuse(s.beyond < longest, f"beyond is {s.beyond}, but the model has layers with a window of {longest} keys")
     few = f"beyond {s.beyond} leaves fewer than {MIN_QUERIES} queries to a length of {s.length} tokens"
     refuse(s.beyond + MIN_QUERIES > s.length, few)
-    return Place("layers with a window", tuple(number for number, size in enumerate(windows) if size is not None))
+    return Layers("layers with a window", tuple(number for number, size in enumerate(windows) if size is not None))
 
 
 # Attention of queries whose window no longer includes key 0, and of as many just before them.
@@ -116,38 +114,38 @@ def reaching(beyond: int) -> Statistic:
     return Statistic("reaching", Site.WEIGHTS, sums, ("prompt", "layer", "reach", "key"), mean)
 
 
-def first_before(beyond: int, layers: Place | None = None, reach: int = BEFORE) -> Measure:
+def first_before(beyond: int, layers: Layers = ALL, reach: int = BEFORE) -> Measure:
     """Attention to key 0 from the queries just before a position (or, BEYOND, at and after it), mean over layers and heads."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["reaching"].values[..., layer_index(layers), reach, 0].mean(axis=-1))
+        return np.asarray(100 * data["reaching"].values[..., layers.index, reach, 0].mean(axis=-1))
 
     queries = f"just before position {beyond}" if reach == BEFORE else f"from position {beyond} on"
-    return percentage(f"attention to key 0 {queries} (%){in_layers(layers)}", of, asked(beyond), note=NOTE)
+    return percentage(f"attention to key 0 {queries} (%){layers.suffix}", of, asked(beyond), note=NOTE)
 
 
 first_beyond = partial(first_before, reach=BEYOND)
 
 
-def strongest_beyond(beyond: int, layers: Place | None = None) -> Measure:
+def strongest_beyond(beyond: int, layers: Layers = ALL) -> Measure:
     """Attention of the queries beyond a position to the key other than 0 that receives the most, mean over some layers."""
-    name = f"attention to the strongest later key from position {beyond} on (%){in_layers(layers)}"
+    name = f"attention to the strongest later key from position {beyond} on (%){layers.suffix}"
     return percentage(name, lambda data: 100 * later_keys(data, layers).max(axis=-1), asked(beyond), note=NOTE)
 
 
-def activation_of_strongest(beyond: int, layers: Place | None = None) -> Measure:
+def activation_of_strongest(beyond: int, layers: Layers = ALL) -> Measure:
     """Largest |h|, after any layer, of the key selected by `strongest_beyond`."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         key = 1 + later_keys(data, layers).argmax(axis=-1)
         return np.asarray(np.take_along_axis(data["resid_max"].values.max(axis=-2), key[..., None], axis=-1)[..., 0])
 
-    return Measure(f"largest |h| at the strongest later key{in_layers(layers)}", of, asked(beyond), log=True)
+    return Measure(f"largest |h| at the strongest later key{layers.suffix}", of, asked(beyond), log=True)
 
 
-def later_keys(data: xarray.Dataset, layers: Place | None) -> NDArray[Any]:
+def later_keys(data: xarray.Dataset, layers: Layers) -> NDArray[Any]:
     """Attention of the queries beyond to each key except the first, mean over some layers: float[edit, prompt, key]."""
-    return np.asarray(data["reaching"].values[..., layer_index(layers), BEYOND, 1:].mean(axis=-2))
+    return np.asarray(data["reaching"].values[..., layers.index, BEYOND, 1:].mean(axis=-2))
 
 
 def asked(beyond: int) -> Probe:

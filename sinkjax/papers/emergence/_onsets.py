@@ -15,8 +15,7 @@ from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.figures.style import MOST_COLUMNS
 from sinkjax.report.section import Drawing
-from sinkjax.study.numbers import Stored
-from sinkjax.study.work import NO_EDIT
+from sinkjax.study import NO_EDIT, Numbers
 
 ROW = "softmax"  # the training, its folder and its store
 MEASURES = {  # variable of the store -> its description, with the unit
@@ -36,17 +35,17 @@ STRONGEST = "most attention of a head to {kind}, above random targets"
 FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
 
 
-def of(read: Stored, name: str, edit: str = NO_EDIT) -> NDArray[Any]:
+def of(read: Numbers, name: str, edit: str = NO_EDIT) -> NDArray[Any]:
     """A variable under an edit: float[run, step]."""
     return np.asarray(read[ROW][name].sel(edit=edit).transpose("run", "step").values)
 
 
-def steps(read: Stored) -> list[int]:
+def steps(read: Numbers) -> list[int]:
     """The steps whose models were kept."""
     return [int(step) for step in read[ROW]["step"].values]
 
 
-def over_steps(read: Stored) -> list[Row]:
+def over_steps(read: Numbers) -> list[Row]:
     """Every measure of every checkpoint under every edit; effects are paired by seed, against no edit at the same step."""
     rows, seed, unedited = list[Row](), read.settings.seed, [f"step {step}" for step in steps(read)]
     for name, measure in MEASURES.items():
@@ -60,7 +59,7 @@ def over_steps(read: Stored) -> list[Row]:
     return rows
 
 
-def reached(read: Stored) -> dict[str, NDArray[Any]]:
+def reached(read: Numbers) -> dict[str, NDArray[Any]]:
     """Return whether each event of a training has happened: bool[run, step]."""
     sinks, loss, dropped = of(read, "sink_0"), of(read, "loss"), "dropping the MLP of block 0 at token 0"
     moved, halved = of(read, "sink_1", MASKED) - of(read, "sink_1"), of(read, "sink_0", DROPPED) < sinks / 2
@@ -74,7 +73,7 @@ def reached(read: Stored) -> dict[str, NDArray[Any]]:
     }
 
 
-def onsets(read: Stored) -> list[Row]:
+def onsets(read: Numbers) -> list[Row]:
     """The first kept step of each event, mean over the runs that have one, and the number of these."""
     rows, first = list[Row](), f"first kept step (mean over runs that have one, of {read[ROW].sizes['run']})"
     for event, there in reached(read).items():
@@ -101,7 +100,7 @@ def in_order(at: NDArray[Any], rising: Mapping[str, NDArray[Any]]) -> dict[str, 
     return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
 
 
-def events(read: Stored) -> dict[str, NDArray[Any]]:
+def events(read: Numbers) -> dict[str, NDArray[Any]]:
     """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run]."""
     strongest = read[ROW]["strongest"].transpose("type", "run", "step")
     rising = {
@@ -112,12 +111,12 @@ def events(read: Stored) -> dict[str, NDArray[Any]]:
     return in_order(np.array(steps(read)), rising)
 
 
-def log_events(read: Stored) -> dict[str, NDArray[Any]]:
+def log_events(read: Numbers) -> dict[str, NDArray[Any]]:
     """Return `events` by the middle in logarithms, earlier for what rises and later for what falls; positive quantities only."""
     return in_order(np.array(steps(read)), positive(read, np.log))
 
 
-def positive(read: Stored, scale: Callable[[NDArray[Any]], NDArray[Any]] = np.array) -> dict[str, NDArray[Any]]:
+def positive(read: Numbers, scale: Callable[[NDArray[Any]], NDArray[Any]] = np.array) -> dict[str, NDArray[Any]]:
     """Return the quantities that are positive on a scale, and negative if they fall: float[run, step]."""
     return {
         "held-out loss": -scale(of(read, "loss")),
@@ -127,7 +126,7 @@ def positive(read: Stored, scale: Callable[[NDArray[Any]], NDArray[Any]] = np.ar
     }
 
 
-def order(read: Stored) -> list[Row]:
+def order(read: Numbers) -> list[Row]:
     """The step of each event, and how much later it is than the one before, paired by seed, on both scales."""
     found = []
     for of_events, scale in ((events, ""), (log_events, ", in logarithms")):
@@ -140,7 +139,7 @@ def order(read: Stored) -> list[Row]:
     return found
 
 
-def timeline(read: Stored) -> Drawing:
+def timeline(read: Numbers) -> Drawing:
     """The events on two lines of time, by the middle of each change and of its logarithm."""
     marks = {}
     for title, found in (("halfway", events(read)), ("halfway in logarithms", log_events(read))):
@@ -150,7 +149,7 @@ def timeline(read: Stored) -> Drawing:
     return Drawing("timeline", points(marks, "training step"), caption)
 
 
-def checkpoints(read: Stored) -> Drawing:
+def checkpoints(read: Numbers) -> Drawing:
     """The sinks, what feeds them and the loss over steps, without an edit and with each."""
     x, names = list(steps(read)), (NO_EDIT, MASKED, DROPPED)
     labels = {

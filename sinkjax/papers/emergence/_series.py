@@ -20,8 +20,7 @@ from sinkjax.config_files.checks import at_least, share
 from sinkjax.explain.head_types import head_types
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.runtime.progress import silent
-from sinkjax.study.settings import Trains
-from sinkjax.study.work import NO_EDIT
+from sinkjax.study import NO_EDIT, Trains
 from sinkjax.tasks import Trained
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask

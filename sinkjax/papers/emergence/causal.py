@@ -7,8 +7,7 @@ from functools import partial
 
 from sinkjax.papers.emergence._onsets import ROW, checkpoints, onsets, order, over_steps, timeline
 from sinkjax.papers.emergence._series import Kept, measure, training
-from sinkjax.study import Lab
-from sinkjax.study.work import TrainingSpec
+from sinkjax.study import Lab, TrainingSpec
 from sinkjax.tasks.language_model.task import PretrainTask
 
 

@@ -18,11 +18,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Measure, Place
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import in_layers, layer_index
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import ALL, Batch, Calculation, Layers, Measure, Numbers, Parts, from_results
 
 BLOCK = 16  # prompts whose keys are computed at a time
 COSINES = (-1.0, 1.0)
@@ -32,32 +28,32 @@ GAP = "The gap is the key's score minus those of a query's other keys, averaged 
 KEY_VARIABLES = ("shared", "singular")
 
 
-def first_cosine(layers: Place | None = None) -> Measure:
+def first_cosine(layers: Layers = ALL) -> Measure:
     """Cosine between key 0 and the rotated queries after it, mean over queries, heads and layers."""
     note = "Mean over later queries and heads."
-    name = f"cosine with queries, first key{in_layers(layers)}"
+    name = f"cosine with queries, first key{layers.suffix}"
     return Measure(name, lambda data: _by_head(data, "query_key_cosine", layers)[..., 0], COSINE, range=COSINES, note=note)
 
 
-def other_cosine(layers: Place | None = None) -> Measure:
+def other_cosine(layers: Layers = ALL) -> Measure:
     """Like `first_cosine`, for the other keys that at least half of the queries see, mean over keys."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         found = _by_head(data, "query_key_cosine", layers)
         return np.asarray(found[..., 1 : found.shape[-1] // 2 + 1].mean(axis=-1))
 
-    return Measure(f"cosine with queries, other keys{in_layers(layers)}", of, COSINE, range=COSINES)
+    return Measure(f"cosine with queries, other keys{layers.suffix}", of, COSINE, range=COSINES)
 
 
-def _by_head(data: xarray.Dataset, statistic: str, layers: Place | None) -> NDArray[Any]:
+def _by_head(data: xarray.Dataset, statistic: str, layers: Layers) -> NDArray[Any]:
     """A statistic of keys, mean over heads and layers: float64[edit, prompt, key]."""
-    return np.asarray(data[statistic].values[:, :, layer_index(layers)].astype(np.float64).mean(axis=(2, 3)))
+    return np.asarray(data[statistic].values[:, :, layers.index].astype(np.float64).mean(axis=(2, 3)))
 
 
-def score_gap(part: Literal["angle", "norms"], layers: Place | None = None) -> Measure:
+def score_gap(part: Literal["angle", "norms"], layers: Layers = ALL) -> Measure:
     """One part of the gap between the scores of key 0 and of the same query's other keys: from the angle or the norms."""
     statistic = geometry.ANGLE_PART if part == "angle" else geometry.NORM_PART
-    name = f"score gap of the first key, {part}{in_layers(layers)}"
+    name = f"score gap of the first key, {part}{layers.suffix}"
     of = partial(_by_head, statistic=statistic.name, layers=layers)
     return Measure(name, lambda data: of(data)[..., 0], Probe(extra=(statistic,)), unit="nats", note=GAP)
 
@@ -99,7 +95,7 @@ def shared_energy(read: Numbers, keys: Calculation) -> Parts:
     return Parts(first - others, None, first, (0.0, 100.0), "percentage points", label, uncontrolled=why)
 
 
-def key_directions(read: Stored, *calculations: Calculation) -> Drawing:
+def key_directions(read: Numbers, *calculations: Calculation) -> Drawing:
     """Shared energy and effective rank of the keys of single positions across prompts, in each layer."""
     rows: list[list[Panel]] = [[], []]
     for calculation in calculations:

@@ -10,38 +10,35 @@ import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Probe
-from sinkjax.study import Measure, Place
-from sinkjax.study.measures import in_layers, layer_index
+from sinkjax.study import ALL, Layers, Measure
 
 Vectors = Literal["hidden states", "queries", "keys", "values"]
 STATISTICS = {"hidden states": "resid_norm", "queries": "query_norm", "keys": "key_norm", "values": "value_norm"}
 NOTE = "The ratio is computed in each layer and document, then averaged over layers. Vectors are compared before the rotation."
 
 
-def _measure(
-    name: str, vectors: Vectors, layers: Place | None, of: Callable[[NDArray[Any]], NDArray[Any]], note: str = ""
-) -> Measure:
+def _measure(name: str, vectors: Vectors, layers: Layers, of: Callable[[NDArray[Any]], NDArray[Any]], note: str = "") -> Measure:
     """Return a measure of float64[edit, prompt, layer, position], norms after some layers (of hidden states) or in them."""
 
     def read(data: xarray.Dataset) -> NDArray[Any]:
         found = data[STATISTICS[vectors]].values.astype(np.float64)
         found = found[:, :, 1:] if vectors == "hidden states" else found.mean(axis=3)
-        return np.asarray(of(found[:, :, layer_index(layers)]).mean(axis=-1))
+        return np.asarray(of(found[:, :, layers.index]).mean(axis=-1))
 
-    return Measure(f"{name}{in_layers(layers)}", read, Probe.of(STATISTICS[vectors]), log=True, note=note)
+    return Measure(f"{name}{layers.suffix}", read, Probe.of(STATISTICS[vectors]), log=True, note=note)
 
 
-def first_norm(vectors: Vectors, layers: Place | None = None) -> Measure:
+def first_norm(vectors: Vectors, layers: Layers = ALL) -> Measure:
     """L2 norm at position 0, mean over layers; of queries, keys and values mean over heads too."""
     return _measure(f"L2 norm of {vectors}, first token", vectors, layers, lambda norms: norms[..., 0])
 
 
-def other_norm(vectors: Vectors, layers: Place | None = None) -> Measure:
+def other_norm(vectors: Vectors, layers: Layers = ALL) -> Measure:
     """Mean L2 norm of the later positions, mean over layers."""
     return _measure(f"L2 norm of {vectors}, other tokens", vectors, layers, lambda norms: np.nanmean(norms[..., 1:], axis=-1))
 
 
-def norm_ratio(vectors: Vectors, layers: Place | None = None) -> Measure:
+def norm_ratio(vectors: Vectors, layers: Layers = ALL) -> Measure:
     """L2 norm at position 0 over the mean of the later positions, mean over layers (Gu et al. 2025, Figs. 7, 8)."""
     name = f"ratio of the first token's L2 norm to the others', {vectors}"
     return _measure(name, vectors, layers, lambda norms: norms[..., 0] / np.nanmean(norms[..., 1:], axis=-1), NOTE)

@@ -23,10 +23,7 @@ from sinkjax.papers.gu import _closed_form as form
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import OnText
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.premises import kind_of_positions
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import Batch, Calculation, Numbers, OnText, from_results, kind_of_positions
 
 BLOCK = 2  # prompts whose attention maps of all layers are in memory at a time
 HEADS = ("prompt", "layer", "head")
@@ -162,7 +159,7 @@ def by_length(read: Numbers, of: Calculation, eps: float) -> list[Row]:
     return found
 
 
-def with_bound(read: Stored, of: Calculation, along: str) -> Drawing | None:
+def with_bound(read: Numbers, of: Calculation, along: str) -> Drawing | None:
     """Attention to the first key in closed form and its bounds, means over heads, along "tokens" or "layer"."""
     data = read.data(of.name)
     shown = {"closed form": data["closed"]} | {name: data["bound"].sel(xi_from=kind) for kind, name in BOUNDS.items()}

@@ -17,8 +17,7 @@ from sinkjax.papers.gu._angles import (
     shared_energy,
 )
 from sinkjax.study import *
-from sinkjax.study.premises import keys_without_norm, without_bos
-from sinkjax.study.work import Calculation, Inputs
+from sinkjax.study import Calculation, Inputs, keys_without_norm, without_bos
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from functools import partial
 
 from sinkjax.papers.gu._norms import Vectors, first_norm, largest_norm_ratio, norm_ratio, other_norm
 from sinkjax.study import *
-from sinkjax.study.premises import keys_without_norm
+from sinkjax.study import keys_without_norm
 
 KINDS: tuple[Vectors, ...] = ("hidden states", "queries", "keys", "values")
 

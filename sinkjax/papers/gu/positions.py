@@ -19,10 +19,7 @@ from sinkjax.config_files.checks import positions
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.positions import AddedPosition
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.measures import strongest_other_sink
-from sinkjax.study.numbers import Deferred, Numbers, Stored
-from sinkjax.study.premises import kind_of_positions, positions_are, without_bos
+from sinkjax.study import kind_of_positions, positions_are, strongest_other_sink, without_bos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ def study(lab: Lab, s: Settings) -> None:
         return exchanged(lab, {i: j, j: i}, vectors)
 
     def sweep(name: str, move: Callable[[int, int], Edit], places: tuple[int, ...], title: str, repeats: bool) -> Sweep:
-        def another_token(rng: np.random.Generator, case: Case) -> Edit:
+        def another_token(rng: np.random.Generator, case: Layers) -> Edit:
             return move(lab.random_position(rng, but=(0, case["position"]), least=1), case["position"])
 
         edits = {ALL.at(position=place): move(0, place) for place in places}
@@ -94,7 +91,7 @@ def position_vectors(lab: Lab, run: Unedited) -> NDArray[np.float32]:
     blank = no_vectors(lab)
     if not blank.size:
         return blank
-    model, _ = run.loaded
+    model = run.model
     assert isinstance(model.config.position, AddedPosition)
     return np.asarray(model.config.position.vectors(len(blank), blank.shape[1], model.params), np.float32)
 
@@ -128,8 +125,6 @@ def alike(read: Numbers, sweep: Sweep, within: float) -> tuple[bool, str]:
     Raises:
         Absent: Positions are not rotary, or a BOS makes the first token another one.
     """
-    if not isinstance(read, Stored):
-        raise Deferred(sweep.name)
     data, kind = read[read.store(sweep)], kind_of_positions(read.architecture)
     if kind != "rotary" or data.attrs["study"]["bos"] != "none":
         raise Absent(f"positions are {kind} and bos is {data.attrs['study']['bos']}, and must be rotary and none")

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sinkjax.papers.gu._repeated import BOUND_VARIABLES, at_most, by_length, repeated_tokens, with_bound
-from sinkjax.study import Lab, Sinks
-from sinkjax.study.work import Inputs
+from sinkjax.study import Inputs, Lab, Sinks
 
 EXACT = 1e-12  # rounding of the closed form, in float64
 

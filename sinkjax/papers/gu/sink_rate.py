@@ -15,10 +15,7 @@ from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.figures import wrapped
-from sinkjax.study.measures import strongest_other_sink
-from sinkjax.study.numbers import Stored
-from sinkjax.study.premises import positions_are, without_bos
+from sinkjax.study import positions_are, strongest_other_sink, without_bos, wrapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(along, "eps", sink.name, by_eps, kinds)
 
 
-def along(read: Stored, axis: str, name: str, measures: Mapping[Any, Measure], conditions: Sequence[Where]) -> Drawing:
+def along(read: Numbers, axis: str, name: str, measures: Mapping[Any, Measure], conditions: Sequence[Selection]) -> Drawing:
     """Draw measures against a number that they are made with, such as a key or a threshold: a line for each choice of conditions.
 
     Args:

@@ -13,7 +13,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
 from sinkjax.papers.kiya import _first_block as first_block
-from sinkjax.study.work import Batch
+from sinkjax.study import Batch
 
 VARIABLES = (
     "cosine", "first_largest", "first_score", "largest", "other_largest", "other_score", "received", "score", "special",

@@ -22,10 +22,7 @@ from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures.dots import Cloud, Mark, points, scatter
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import OnText
-from sinkjax.study.numbers import Numbers, Stored
-from sinkjax.study.settings import own_bos
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import Batch, Calculation, Numbers, OnText, own_bos
 
 BOS, MEAN = "BOS", "mean of the others"
 
@@ -126,7 +123,7 @@ def _ranked(data: xarray.Dataset, columns: Mapping[str, tuple[str, float]]) -> l
     return rows
 
 
-def vocabulary(read: Stored, of: Calculation) -> Drawing:
+def vocabulary(read: Numbers, of: Calculation) -> Drawing:
     """Cosine against norm: every token's key, with the BOS and the mean embedding among them."""
     data = read.data(of.name)
     ordinary, special = (others(data, kind) for kind in (True, False))
@@ -146,7 +143,7 @@ def vocabulary(read: Stored, of: Calculation) -> Drawing:
     return read.drawing("vocabulary", figure, caption, of.name)
 
 
-def key_cosine_by_head(read: Stored, of: Calculation) -> Drawing:
+def key_cosine_by_head(read: Numbers, of: Calculation) -> Drawing:
     """Cosine of the mean query with both keys in each query head."""
     data = read.data(of.name)
     values = zip(_names(data), data["head_cosine"].values.tolist(), strict=True)
@@ -221,7 +218,7 @@ def depends_on_distance(read: Numbers, of: Calculation) -> tuple[bool, str]:
     return drift <= ROUNDING, f"largest change of a score when both indices move by one: {drift:.1g} of the largest score"
 
 
-def score_maps(read: Stored, of: Calculation) -> Drawing:
+def score_maps(read: Numbers, of: Calculation) -> Drawing:
     """The scores of both keys at all pairs of rotary indices, averaged over heads (Fig. 3)."""
     data = read.data(of.name)
     scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
@@ -233,7 +230,7 @@ def score_maps(read: Stored, of: Calculation) -> Drawing:
     return read.drawing("scores", figure, caption, of.name)
 
 
-def would_receive(read: Stored, of: Calculation) -> Drawing:
+def would_receive(read: Numbers, of: Calculation) -> Drawing:
     """The attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
     data, size = read.data(of.name), read.settings.indices
     shown = np.unique(np.linspace(0, size - MIN_QUERIES, POINTS).round().astype(int)).tolist()

@@ -18,8 +18,7 @@ from sinkjax import Edit, Probe, Site, Statistic, edit
 from sinkjax.config_files.checks import positions
 from sinkjax.probes.statistics import PairView
 from sinkjax.study import *
-from sinkjax.study.measures import later_sink_rate
-from sinkjax.study.premises import same
+from sinkjax.study import later_sink_rate, same
 
 Way = Literal["logits", "renormalised", "weights"]
 
@@ -47,10 +46,10 @@ def study(lab: Lab, s: Settings) -> None:
     cases = [place.at(way=way) for place in (*prefixes(lab.layers, s.ends), ALL) for way in get_args(Way)]
 
     def sweep(name: Literal["masked", "alone"], what: str, chosen: int, title: str, least: int) -> Sweep:
-        def hidden(position: int, case: Case) -> Edit:
-            return hide(way=case["way"], layers=case.place.layers, **{what: position})
+        def hidden(position: int, case: Layers) -> Edit:
+            return hide(way=case["way"], layers=case.layers, **{what: position})
 
-        def control(rng: np.random.Generator, case: Case) -> Edit:
+        def control(rng: np.random.Generator, case: Layers) -> Edit:
             return hidden(lab.random_position(rng, but=(chosen,), least=least), case)
 
         return lab.sweep(name, {case: hidden(chosen, case) for case in cases}, columns, control, title=title)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sinkjax import Probe, metrics
 from sinkjax.papers.background._massive import STAGE_RATIO, stages
 from sinkjax.study import *
-from sinkjax.study.measures import MEDIANS, SIZES, largest, largest_elsewhere, strongest_other_sink
-from sinkjax.study.premises import below
+from sinkjax.study import MEDIANS, SIZES, below, largest_elsewhere, strongest_other_sink
+from sinkjax.study.measures import largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(activations, *both)
 
 
-def activation_ratio(layers: Place) -> Measure:
+def activation_ratio(layers: Layers) -> Measure:
     """Largest |h| after some layers at position 0 over its size at a typical position, the median over the later ones."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:

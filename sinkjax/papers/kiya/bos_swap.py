@@ -14,9 +14,7 @@ import numpy as np
 from sinkjax import Edit, swap_embeddings
 from sinkjax.config_files.checks import among, positions
 from sinkjax.study import *
-from sinkjax.study.measures import typical_activation
-from sinkjax.study.numbers import Numbers
-from sinkjax.study.premises import CHAT
+from sinkjax.study import CHAT, typical_activation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +40,7 @@ def study(lab: Lab, s: Settings) -> None:
     seen_0, other, large_0 = attention_to(0, lab.half), strongest_other_attention(0, lab.half), largest_activation(0, half)
     columns = (sink_0, sink, size_0, size, seen_0)
 
-    def another_token(rng: np.random.Generator, case: Case) -> Edit:
+    def another_token(rng: np.random.Generator, case: Layers) -> Edit:
         position = case["position"]
         return swap_embeddings(lab.random_position(rng, but=(0, position)), position)
 

@@ -32,8 +32,7 @@ from sinkjax.papers.kiya._first_keys import (
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.measures import strongest_other_sink
-from sinkjax.study.numbers import Stored
+from sinkjax.study import strongest_other_sink
 from sinkjax.study.views import TOKENS, drawn_layers, map_data, maps_probe
 
 COUNT_FROM = 1  # the paper's first layer is layer 1
@@ -68,7 +67,7 @@ def study(lab: Lab, s: Settings) -> None:
     sink, size = sink_rate(0, s.eps), largest_activation(0)
     moved_sink, moved_size = sink_rate(p, s.eps), largest_activation(p)
     columns = (sink, moved_sink, strongest_other_sink(0, s.eps), size, moved_size)
-    edits = {Place(label): edit for label, edit in {**swapped, **masked, **alone}.items()}
+    edits = {Layers(label): edit for label, edit in {**swapped, **masked, **alone}.items()}
     of_attention = lab.sweep("figures", edits, columns, bos="own", probe=maps_probe(s.length, layers))
     lab.noop(swap_embeddings(p, p), add_logit(0, 0.0), edit("logits", "add", 0.0, queries=p, relation="others"))
     keys = lab.calculate("keys", partial(first_keys, s, s.special), NORM_VARIABLES, declared={"first_keys": s.special})
@@ -105,7 +104,7 @@ def beside_the_paper(rows: Iterable[Row], published: Mapping[str, float]) -> lis
     return found
 
 
-def maps_of(read: Stored, store: str, number: str, figures: str, labels: tuple[str, ...], layers: tuple[int, ...]) -> Drawing:
+def maps_of(read: Numbers, store: str, number: str, figures: str, labels: tuple[str, ...], layers: tuple[int, ...]) -> Drawing:
     """Attention maps of the first prompt, mean over heads, without an edit and under some, in the paper's layers."""
     data = read[store]
     shown = map_data(data)
@@ -121,7 +120,7 @@ def maps_of(read: Stored, store: str, number: str, figures: str, labels: tuple[s
     return read.drawing(f"{number}-attention", figure, caption, store, bands=False)
 
 
-def activations_of(read: Stored, store: str, number: str, figures: str, labels: tuple[str, ...]) -> Drawing:
+def activations_of(read: Numbers, store: str, number: str, figures: str, labels: tuple[str, ...]) -> Drawing:
     """The largest |h| by depth and position, mean over prompts, without an edit and under some."""
     every: NDArray[Any] = read[store]["resid_max"].mean("prompt").values[..., :TOKENS]
     names = [*map(str, read[store]["edit"].values)]

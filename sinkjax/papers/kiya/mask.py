@@ -17,12 +17,7 @@ from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures.heatmaps import MapColumn, MapRow
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited, finite
-from sinkjax.study.figures import LAYERS, drawable
-from sinkjax.study.numbers import Stored
-from sinkjax.study.places import Head
-from sinkjax.study.premises import below, unchanged
-from sinkjax.study.work import Point
+from sinkjax.study import LAYERS, Head, below, drawable, finite, unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +43,8 @@ def study(lab: Lab, s: Settings) -> None:
     forms = upto(lab.onset("forms", lambda layers: largest_activation(s.key, layers)), "the one in which it forms")
     places = [*each(L), *prefixes(L), ALL, forms]
 
-    def another_key(rng: np.random.Generator, case: Case) -> Edit:
-        return mask_key(lab.random_position(rng, but=keys), layers=case.place.layers)
+    def another_key(rng: np.random.Generator, case: Layers) -> Edit:
+        return mask_key(lab.random_position(rng, but=keys), layers=case.layers)
 
     masks = lab.sweep("masks", {place: mask_key(s.key, layers=place.layers) for place in places}, columns, another_key)
 
@@ -59,8 +54,8 @@ def study(lab: Lab, s: Settings) -> None:
     scores = lab.value("attention", attention_by_head, np.zeros((L, H)))
     sets = [*top_heads(scores, s.head_shares, "attention"), *first_heads(L, H, s.head_shares)]
 
-    def random_heads(rng: np.random.Generator, case: Case) -> Edit:
-        drawn = sorted(divmod(int(one), H) for one in rng.choice(L * H, len(case.place.heads or ()), replace=False))
+    def random_heads(rng: np.random.Generator, case: Layers) -> Edit:
+        drawn = sorted(divmod(int(one), H) for one in rng.choice(L * H, len(case.heads or ()), replace=False))
         return hide_from_heads(s.key, drawn, L, H)
 
     heads = lab.sweep("heads", {one: hide_from_heads(s.key, one.heads or (), L, H) for one in sets}, columns, random_heads)
@@ -72,7 +67,7 @@ def study(lab: Lab, s: Settings) -> None:
     in_third = all_of(below(first, masks, 100 * s.eps), below(second, masks, 100 * s.eps), reaches(third, masks, 100 * s.eps))
     second_layer = moved(seen, seen_next, masks[layer(1)])
 
-    def moves(name: str, place: Place, source: str, *premises: Premise) -> None:
+    def moves(name: str, place: Layers, source: str, *premises: Premise) -> None:
         """The next token gains the masked one's attention in the paper's mean map; the share of heads stands beside it."""
         gain, beside = moved(seen, seen_next, masks[place]), [effect(sink_next, masks[place])]
         lab.claim(name, source, gain, all_of(sinks, *premises), beside, took=MASKED)
@@ -92,17 +87,17 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(dots, sink, sink_next, over=heads)
 
 
-def received(read: Stored, *keys: int, over: Sweep) -> Drawing:
+def received(read: Numbers, *keys: int, over: Sweep) -> Drawing:
     """Draw the attention that keys receive in each layer (up), against the edited layers (across)."""
     data = read[over.name]["attention_received"]
-    series, rows, L = drawable(read.points(over.name), over), read.rows(over.name), data.sizes["layer"]
+    series, rows, L = drawable(read, over), read.rows(over.name), data.sizes["layer"]
 
-    def columns(key: int, chosen: Sequence[Point]) -> np.ndarray:
+    def columns(key: int, chosen: Sequence[Layers]) -> np.ndarray:
         """Make one column per layer, NaN where no condition ends."""
         found = np.full((L, L), np.nan)
-        values = data.isel(edit=[rows[point.case] for point in chosen]).sel(key=key).mean(["prompt", "head"]).values
-        for point, column in zip(chosen, values, strict=True):
-            found[point.x] = column
+        values = data.isel(edit=[rows[case] for case in chosen]).sel(key=key).mean(["prompt", "head"]).values
+        for case, column in zip(chosen, values, strict=True):
+            found[case.x] = column
         return found
 
     bar = "attention received, mean over heads and prompts"
@@ -128,7 +123,7 @@ def hide_from_heads(key: int, heads: Sequence[Head], layers: int, count: int) ->
     return edit("logits", "add", value, keys=key, relation="others", layers=sorted({layer for layer, _ in heads}))
 
 
-def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Place]:
+def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Layers]:
     """Return the heads with the largest scores, for each share of all heads, rounded to whole layers.
 
     Args:
@@ -141,16 +136,16 @@ def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Pla
     return [_heads(f"the {size} heads with the largest {what}", order[:size], heads) for size in sizes]
 
 
-def first_heads(layers: int, heads: int, shares: Sequence[float]) -> list[Place]:
+def first_heads(layers: int, heads: int, shares: Sequence[float]) -> list[Layers]:
     """Return the heads of the first layers, as many as in `top_heads`."""
     sizes = _sizes(layers, heads, shares)
     return [_heads(f"the {size} heads of {upto(size // heads - 1).label}", np.arange(size), heads) for size in sizes]
 
 
-def _heads(label: str, numbers: NDArray[np.intp], heads: int) -> Place:
+def _heads(label: str, numbers: NDArray[np.intp], heads: int) -> Layers:
     """Return a place of heads with numbers layer * H + head."""
     found = tuple((int(number) // heads, int(number) % heads) for number in numbers)
-    return Place(label, tuple(sorted({one for one, _ in found})), found, x=len(found))
+    return Layers(label, tuple(sorted({one for one, _ in found})), found, x=len(found))
 
 
 def _sizes(layers: int, heads: int, shares: Sequence[float]) -> list[int]:

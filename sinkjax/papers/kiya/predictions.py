@@ -23,18 +23,16 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
+from sinkjax.papers._edits import hide_behind
 from sinkjax.papers.background.elsewhere import rows_of
 from sinkjax.papers.kiya._alone import HALF, chosen, compared
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.edits import hide_behind
-from sinkjax.study.measures import later_attention_to, strongest_later_attention
-from sinkjax.study.numbers import Stored
+from sinkjax.study import later_attention_to, strongest_later_attention
 
 FACTS = ("tokens", "texts", "ratios")
-Measured = Callable[[Stored], "NDArray[Any]"]  # the share of every prediction, from the stores
+Measured = Callable[[Numbers], "NDArray[Any]"]  # the share of every prediction, from the stores
 SHARE = "attention at half depth, as a share of the unedited attention to key 0"
 
 
@@ -72,7 +70,7 @@ class Prediction:
     """
 
     intervention: str
-    case: Case
+    case: Layers
     document: int | None
     token: int
     text: str
@@ -96,7 +94,7 @@ def study(lab: Lab, s: Settings) -> None:
     config = lab.architecture
     count = min(s.tokens, config.vocab_size or 0)
     predicted = lab.value("predicted", partial(predict, s), dict[str, Any](tokens=[*range(count)]))
-    rows = lab.donor("rows", lambda run: rows_of(run.loaded[0], predicted["tokens"]), np.zeros((count, config.width)))
+    rows = lab.donor("rows", lambda run: rows_of(run.model, predicted["tokens"]), np.zeros((count, config.width)))
     even = np.full((config.layers, lab.prompts, config.heads, len(s.positions), s.length), np.float32(1 / s.length))
     weights = lab.donor("weights", lambda run: rows_at(s.positions, run), even)
 
@@ -154,7 +152,7 @@ def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> 
         "tokens", "texts", "ratios": the tokens that are put at a position, up to half of them exceptions to what most tokens do.
         "documents": of each prompt, its own tokens' ids, texts and ratios at position 1 and at `positions`.
     """
-    model, batch = run.loaded
+    model, batch = run.model, run.batch
     places = [*dict.fromkeys((1, *s.positions))]
     own_tokens = np.asarray(batch.tokens)[:, places]
     alone = partial(sinkjax.scan, model, text=batch.tokens, lengths=batch.lengths, distance=s.distance, eps=s.eps)
@@ -198,7 +196,7 @@ def predictions(predicted: dict[str, Any], s: Settings) -> list[Prediction]:
     return found + [Prediction(name, ALL.at(token=facts[0]), None, *facts) for name in ("placed", "context") for facts in put]
 
 
-def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Stored) -> NDArray[Any]:
+def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], whole: Measure, read: Numbers) -> NDArray[Any]:
     """Return the attention to each predicted token, as a share of the unedited attention to the first key: float[prediction]."""
     shares = []
     for prediction in every:
@@ -208,13 +206,13 @@ def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], wh
     return np.asarray(shares)
 
 
-def premise(read: Stored, sweep: Sweep, whole: Measure, layer: int) -> list[Row]:
+def premise(read: Numbers, sweep: Sweep, whole: Measure, layer: int) -> list[Row]:
     """The sink whose move is predicted: attention to key 0, and to the strongest other key."""
     measures = (whole, strongest_later_attention(0, layer))
     return [Row("no edit", "no edit", one.name, constant(float(read.first(one, sweep).mean()))) for one in measures]
 
 
-def counts(name: str, every: list[Prediction], measured: Measured, read: Stored) -> list[Row]:
+def counts(name: str, every: list[Prediction], measured: Measured, read: Numbers) -> list[Row]:
     """Count the right and the wrong predictions of an intervention."""
     of = np.array([one.intervention == name for one in every])
     sink, found = np.array([one.sink for one in every])[of], measured(read)[of] > HALF
@@ -229,13 +227,13 @@ def counts(name: str, every: list[Prediction], measured: Measured, read: Stored)
     return [Row(name, name, number, constant(float(value))) for number, value in numbers.items()]
 
 
-def each_one(every: list[Prediction], measured: Measured, read: Stored) -> list[Row]:
+def each_one(every: list[Prediction], measured: Measured, read: Numbers) -> list[Row]:
     """List the measured share of every prediction."""
     pairs = zip(every, measured(read).tolist(), strict=True)
     return [Row(one.label, f"{one.intervention}, one by one", SHARE, constant(share)) for one, share in pairs]
 
 
-def predicted_and_measured(every: list[Prediction], measured: Measured, read: Stored, sweep: Sweep) -> Drawing:
+def predicted_and_measured(every: list[Prediction], measured: Measured, read: Numbers, sweep: Sweep) -> Drawing:
     """Draw the attention that each token receives against its activation alone."""
     titles = {
         "masked": "key 0 masked: the second token",

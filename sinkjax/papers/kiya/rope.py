@@ -23,7 +23,7 @@ from sinkjax.papers.kiya._first_keys import (
     would_receive,
 )
 from sinkjax.study import *
-from sinkjax.study.premises import unchanged
+from sinkjax.study import unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.needs_bos()
     seen, sink, size = attention_to(0, lab.half), sink_rate(0, s.eps), largest_activation(0)
 
-    def another_pair(rng: np.random.Generator, case: Case) -> Edit:
+    def another_pair(rng: np.random.Generator, case: Layers) -> Edit:
         position = case["position"]
         return swap_indices(lab.random_position(rng, but=(0, position), least=1), position, s.length)
 

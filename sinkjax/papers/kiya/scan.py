@@ -20,10 +20,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.papers.kiya._alone import HALF, VARIABLES, Alone, compared, names, scanned
 from sinkjax.report.figures.lines import histogram
 from sinkjax.report.section import Drawing
-from sinkjax.study import Lab, Sinks
-from sinkjax.study.numbers import Stored
-from sinkjax.study.settings import has_twin
-from sinkjax.study.work import Calculation
+from sinkjax.study import Calculation, Lab, Numbers, Sinks, has_twin
 
 NAMED = 40  # maximum number of exceptions that are named
 OF_TWIN = 2_000  # tokens of the untrained twin, whose distribution is as clear with few
@@ -102,13 +99,13 @@ def exceptions(data: xarray.Dataset) -> list[Row]:
     return rows
 
 
-def sizes(read: Stored, tokens: Calculation, untrained: Calculation | None) -> Drawing:
+def sizes(read: Numbers, tokens: Calculation, untrained: Calculation | None) -> Drawing:
     """Draw how many tokens have which activation alone, here and in the untrained twin."""
     data = read.data(tokens.name)
     layer, special = compared(data).layer, data["special"].values
     largest = data["largest"].values[:, layer]
     kinds = {"ordinary tokens": largest[~special], "special tokens": largest[special]}
-    if untrained is not None and read.has(untrained.name):
+    if untrained is not None and untrained.name in read:
         kinds["untrained twin"] = read.data(untrained.name)["largest"].values[:, layer]
     marks = {"first token of texts": "first_largest", "typical later token of texts": "other_largest"}
     lines = {name: float(data[of][layer]) for name, of in marks.items()}

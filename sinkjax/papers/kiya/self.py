@@ -15,13 +15,18 @@ import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import among, positions
+from sinkjax.papers._edits import cut_links, hide_behind, see_only
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.edits import cut_links, hide_behind, see_only
-from sinkjax.study.figures import heatmap, series_of
-from sinkjax.study.measures import attention_to_first_behind, later_attention_to, later_sink_rate, strongest_later_attention
-from sinkjax.study.numbers import Stored
+from sinkjax.study import (
+    attention_to_first_behind,
+    heatmap,
+    later_attention_to,
+    later_sink_rate,
+    series_of,
+    strongest_later_attention,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +57,10 @@ def study(lab: Lab, s: Settings) -> None:
     forms = upto(lab.onset("forms", lambda layers: largest_activation(0, layers)), "the one in which it forms")
     places = [*each(lab.layers), *prefixes(lab.layers, s.ends), forms, ALL]
 
-    def other_links(rng: np.random.Generator, case: Case) -> Edit:
-        return cut_links(rng, case["position"], s.length, layers=case.place.layers)
+    def other_links(rng: np.random.Generator, case: Layers) -> Edit:
+        return cut_links(rng, case["position"], s.length, layers=case.layers)
 
-    def isolated(place: Place) -> dict[Case, Edit]:
+    def isolated(place: Layers) -> dict[Layers, Edit]:
         return {place.at(position=p): attend_self(p, layers=place.layers) for p in s.positions}
 
     cases = {case: edit for place in places for case, edit in isolated(place).items()}
@@ -85,7 +90,7 @@ def study(lab: Lab, s: Settings) -> None:
     against_other = difference(seen, everywhere, other.every, behind)
     lab.claim("other", "ours, on Kiya et al. 2026, property 3", against_other, sinks, took=ISOLATED)
 
-    def in_layer(measure: Callable[..., Measure]) -> Callable[[Place], Measure]:
+    def in_layer(measure: Callable[..., Measure]) -> Callable[[Layers], Measure]:
         return lambda layers: own("position", partial(measure, layers=layers))
 
     rows = in_layer(partial(later_sink_rate, eps=s.eps)), in_layer(largest_activation)
@@ -95,10 +100,10 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(against, sink, size, over=alone)
 
 
-def against(read: Stored, x: Measure, y: Measure, over: Sweep) -> Drawing:
+def against(read: Numbers, x: Measure, y: Measure, over: Sweep) -> Drawing:
     """Draw one measure against another, with a dot for the mean of each condition of a sweep."""
     clouds = []
-    for title, chosen in series_of(read.points(over.name)).items():
+    for title, chosen in series_of(read.conditions(over.name)).items():
         across, up = (np.array([read.value(measure, over, point.case).mean() for point in chosen]) for measure in (x, y))
         clouds.append(Cloud(title, across, up))
     figure = scatter({"": clouds}, x.name, y.name, log="y" if y.log else False)

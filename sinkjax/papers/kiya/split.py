@@ -26,10 +26,7 @@ from sinkjax.probes.statistics import PairView, column_sums
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import later_attention_to, strongest_later_attention
-from sinkjax.study.numbers import Numbers, Stored, from_results
+from sinkjax.study import later_attention_to, strongest_later_attention
 
 WORST = 5  # heads that are named
 DRAWN = 3  # numbers of isolated tokens that are drawn
@@ -119,7 +116,7 @@ def together(places: tuple[int, ...], last: int, count: int) -> Measure:
 
 
 @from_results
-def equal(read: Numbers, share: Measure, where: Where) -> Parts:
+def equal(read: Numbers, share: Measure, where: Selection) -> Parts:
     """Return key 0's share minus the mean share of the isolated tokens, which is the whole; both are means over their numbers."""
     counts = np.array([case["tokens"] for case in where.cases if case is not None])
     found = read.edited(share, where).reshape(-1, len(counts))
@@ -129,13 +126,13 @@ def equal(read: Numbers, share: Measure, where: Where) -> Parts:
     return Parts(apart, None, whole, share.range, share.unit, label, where=where, uncontrolled=why)
 
 
-def _to_sharers(read: Stored, sweep: Sweep, s: Settings, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _to_sharers(read: Numbers, sweep: Sweep, s: Settings, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return mean attention to key 0 and the isolated tokens, [layer, head, key], and whether a head sinks on key 0 unedited."""
     data, row = read.data(sweep.name), read.rows(sweep.name)[ALL.at(tokens=count)]
     return to_keys(data.isel(edit=row), *s.places[:count]).mean(axis=0), to_keys(data.isel(edit=0))[..., 0].mean(axis=0) > s.eps
 
 
-def by_key(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
+def by_key(sweep: Sweep, s: Settings, read: Numbers) -> list[Row]:
     """List the share of each key, all heads together."""
     rows = []
     for count in s.counts:
@@ -146,7 +143,7 @@ def by_key(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
     return rows
 
 
-def by_head(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
+def by_head(sweep: Sweep, s: Settings, read: Numbers) -> list[Row]:
     """List how many sinking heads share equally, the median error, and the heads that share least equally."""
     rows = []
     for count in s.counts:
@@ -165,7 +162,7 @@ def by_head(sweep: Sweep, s: Settings, read: Stored) -> list[Row]:
     return rows
 
 
-def share_by_head(read: Stored, sweep: Sweep, s: Settings) -> Drawing:
+def share_by_head(read: Numbers, sweep: Sweep, s: Settings) -> Drawing:
     """Draw key 0's share in every head that sinks, by layer, next to equal shares."""
     columns = {}
     for count in s.counts[:DRAWN]:

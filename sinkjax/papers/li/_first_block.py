@@ -18,7 +18,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
-from sinkjax.study.work import Batch
+from sinkjax.study import Batch
 
 MODEL, EVEN = "the model's attention", "even attention"  # names of the two attentions in the store
 BLOCK = 32  # prompts per forward pass

@@ -11,13 +11,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.checkpoints.model import Model
+from sinkjax.papers._edits import see_only
 from sinkjax.papers.li._neurons import Neuron, largest
-from sinkjax.study import largest_activation
-from sinkjax.study.baseline import Unedited, onset
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.edits import see_only
-from sinkjax.study.numbers import Numbers, from_results
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import Batch, Calculation, Numbers, Parts, Unedited, from_results, largest_activation, onset
 
 VARIABLES = ("size", "alignment", "plain_alignment")
 
@@ -37,7 +33,7 @@ def ignitions(count: int, places: tuple[int, ...], keys: tuple[int, ...], few: i
         float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
         vectors with the normed input of their MLPs; plain_alignment, the same without an edit.
     """
-    forms = onset(Unedited(model, batch, None, few), model.config.layers, lambda layers: largest_activation(0, layers))
+    forms = onset(Unedited(model, batch, few), model.config.layers, lambda layers: largest_activation(0, layers))
     neurons = largest(model, count, forms)
     found = {name: np.zeros((len(batch.lengths), len(places), len(keys))) for name in VARIABLES}
     for column, place in enumerate(places):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sinkjax import Capture, Edit, Site, edit
 from sinkjax.model.config import Config
 from sinkjax.papers.li._neurons import Neuron
-from sinkjax.study.baseline import Unedited
+from sinkjax.study import Unedited
 
 LINKS = ("variance", "neurons", "disparity", "keys")  # in the order of the chain
 KINDS = ("self", "one other key", "even", "all but the first")

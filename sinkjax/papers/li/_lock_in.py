@@ -20,7 +20,7 @@ from sinkjax.model.ops import rms_norm
 from sinkjax.papers.gu._geometry import mean_over_queries_after
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
-from sinkjax.study.work import Batch
+from sinkjax.study import Batch
 
 BLOCK = 4  # prompts per forward pass, whose hidden states are in memory at the same time
 HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")

@@ -17,8 +17,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.edits.site import Site
 from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.study import Lab
-from sinkjax.study.work import Batch
+from sinkjax.study import Batch, Lab
 
 Neuron = tuple[int, int]  # layer and number
 AXES = ("layer", "neuron")
@@ -50,7 +49,7 @@ def largest_neurons(lab: Lab, count: int, last: int | None = None) -> tuple[Neur
     width = lab.architecture.mlp_width or 0
     refuse(not 1 <= count <= width // 2, f"{count} neurons and as many controls do not fit a layer of {width}")
     blank = tuple((0, number) for number in range(count))
-    return lab.donor("largest", lambda run: largest(run.loaded[0], count, last), blank, of_edited=True)
+    return lab.donor("largest", lambda run: largest(run.model, count, last), blank, of_edited=True)
 
 
 @jax.jit

@@ -8,8 +8,7 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from sinkjax.study import Measure, percentage
-from sinkjax.study.measures import RECEIVED, at_position, mean_attention
+from sinkjax.study import MEAN_ATTENTION, RECEIVED, Measure, percentage
 
 
 def sink_score(key: int) -> Measure:
@@ -18,7 +17,7 @@ def sink_score(key: int) -> Measure:
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
 
-    return percentage(f"attention that key {key} receives (%)", of, RECEIVED, **at_position(key, seen=True))
+    return percentage(f"attention that key {key} receives (%)", of, RECEIVED, position=key, seen=True)
 
 
 def later_sink_score(key: int) -> Measure:
@@ -29,4 +28,4 @@ def later_sink_score(key: int) -> Measure:
 
     name = f"attention that key {key} receives from later queries (%)"
     note = "The query at the key itself, whose attention the edit decides, is left out."
-    return percentage(name, of, mean_attention(), note=note, **at_position(key, seen=True))
+    return percentage(name, of, MEAN_ATTENTION, note=note, position=key, seen=True)

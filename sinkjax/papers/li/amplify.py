@@ -21,10 +21,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
 from sinkjax.papers.li._scores import sink_score
 from sinkjax.study import *
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.contrasts import Parts, facts_of
-from sinkjax.study.figures import heatmap
-from sinkjax.study.numbers import Numbers, from_results
+from sinkjax.study import facts_of, heatmap
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
 CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean
@@ -70,12 +67,12 @@ def study(lab: Lab, s: Settings) -> None:
         back = (1 - factor) * means[mean][:, None, position]
         return compose(scaled, edit("head_out", "add", back, queries=position, layers=layers))
 
-    def random_direction(rng: np.random.Generator, case: Case) -> Edit:
+    def random_direction(rng: np.random.Generator, case: Layers) -> Edit:
         """Add a change of the size that `amplified` makes, in a random direction for each layer, prompt and head."""
         size = (case["factor"] - 1) * distances[:, :, case["position"], :, None]
         direction = rng.normal(size=(*size.shape[:-1], one.head_dim))
         change = (size * direction / np.linalg.norm(direction, axis=-1, keepdims=True)).astype(np.float32)
-        layers = case.place.layers
+        layers = case.layers
         return edit("head_out", "add", change, queries=case["position"], layers=layers, label="random direction")
 
     first = upto(s.last)
@@ -83,7 +80,7 @@ def study(lab: Lab, s: Settings) -> None:
     doses = {first.at(mean=mean, position=p, factor=x): amplified(mean, p, x, first.layers) for mean, p, x in combinations}
     factors = lab.sweep("factors", doses, columns, random_direction)
 
-    def at_factor(*axes: Sequence[Any]) -> dict[Case, Edit]:
+    def at_factor(*axes: Sequence[Any]) -> dict[Layers, Edit]:
         """The edits with the factor `s.factor`, in all combinations of some places, means and positions."""
         every = itertools.product(*axes)
         return {place.at(mean=mean, position=p): amplified(mean, p, s.factor, place.layers) for place, mean, p in every}
@@ -126,7 +123,7 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
         Mean over prompts at each position, and over all positions, by name: float[layer, position, head, dim]. Distance of each
         head output from the mean over prompts at its position: float[layer, prompt, position, head].
     """
-    model, batch = run.loaded
+    model, batch = run.model, run.batch
     probe, found = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),)), []
     for tokens, lengths in batch.blocks(BLOCK):
         record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
@@ -142,7 +139,7 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
 
 
 @from_results
-def slope(read: Numbers, measure: Measure, where: Where, along: str) -> Parts:
+def slope(read: Numbers, measure: Measure, where: Selection, along: str) -> Parts:
     """Return the rise of a measure along an axis, from first to last value, by a straight line over their order.
 
     where: The conditions, with every value of the axis; the values of other axes are samples.
@@ -150,7 +147,7 @@ def slope(read: Numbers, measure: Measure, where: Where, along: str) -> Parts:
     cases = [case for case in where.cases if case is not None]
     values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
     refuse(len(values) < 2, f"a slope needs two values of {along}, and {where.text} has {len(values)}")
-    kept = [(case.place, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
+    kept = [(case, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
     lines = list(dict.fromkeys(kept))  # one for each value of the other axes
     centred = np.arange(len(values)) - (len(values) - 1) / 2
     centred *= (len(values) - 1) / (centred**2).sum()

@@ -21,11 +21,7 @@ from sinkjax.papers.li._lock_in import measure
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Controlled, Lab
-from sinkjax.study.baseline import HALF
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import HALF, Batch, Calculation, Controlled, Lab, Numbers, Parts, from_results
 
 VARIABLES = (
     "after", "alignment", "before", "dim", "key_alignment", "mean", "other_alignment", "other_rows", "own_row", "positive", "top",
@@ -146,7 +142,7 @@ def scores_are_positive(read: Numbers, of: Calculation) -> Parts:
     return Parts(found[:, 0] - ordinary, None, 100 - ordinary, (0.0, 100.0), "percentage points", label, uncontrolled=ORDINARY)
 
 
-def largest_state(read: Stored, of: Calculation) -> list[Row]:
+def largest_state(read: Numbers, of: Calculation) -> list[Row]:
     """The first token's state with the largest mean ratio: both ratios and, after the norm, largest |x|, mean |x| and dim."""
     data = read.data(of.name)
     depth = int(data["before"].values[..., 0].mean(axis=0).argmax())
@@ -158,7 +154,7 @@ def largest_state(read: Stored, of: Calculation) -> list[Row]:
     return [*rows, Row(f"{label}, largest ratio", series, "dim of the largest |x|", constant(float(dim)))]
 
 
-def of_layers(read: Stored, of: Calculation) -> list[Row]:
+def of_layers(read: Numbers, of: Calculation) -> list[Row]:
     """Return each number in every state that a layer reads."""
     data = read.data(of.name)
     numbers = {
@@ -180,7 +176,7 @@ def _state(data: xarray.Dataset, depth: int) -> str:
     return f"layer {depth}" if depth < data.sizes["layer"] else "final norm"
 
 
-def by_layer(read: Stored, of: Calculation) -> Drawing:
+def by_layer(read: Numbers, of: Calculation) -> Drawing:
     """Dominance ratios and cosines against the layer, for the first token and for ordinary ones."""
     data = read.data(of.name)
     ratios = {f"position 0, {when} the norm": data[when].values[..., 0] for when in ("before", "after")}
@@ -194,7 +190,7 @@ def by_layer(read: Stored, of: Calculation) -> Drawing:
     return read.drawing("lock-in-by-layer", figure, caption, of.name)
 
 
-def by_head(read: Stored, of: Calculation) -> Drawing:
+def by_head(read: Numbers, of: Calculation) -> Drawing:
     """Alignment of each head against its share of positive scores, for key 0 and for another key."""
     data = read.data(of.name)
     other = data.sizes["key"] // 4

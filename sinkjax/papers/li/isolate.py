@@ -14,10 +14,10 @@ import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES
+from sinkjax.papers._edits import cut_links, hide_behind, see_only
 from sinkjax.papers.li._scores import later_sink_score
 from sinkjax.study import *
-from sinkjax.study.edits import cut_links, hide_behind, see_only
-from sinkjax.study.measures import attention_to_first_behind
+from sinkjax.study import attention_to_first_behind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ def study(lab: Lab, s: Settings) -> None:
     forms, later = upto(last, name), after(last, lab.layers, name)
     sets = [*prefixes(lab.layers, s.ends), forms, later, ALL]
 
-    def other_links(rng: np.random.Generator, case: Case) -> Edit:
-        return cut_links(rng, token, s.length, layers=case.place.layers)
+    def other_links(rng: np.random.Generator, case: Layers) -> Edit:
+        return cut_links(rng, token, s.length, layers=case.layers)
 
     edits = {place: attend_self(token, layers=place.layers) for place in [*each(lab.layers), *sets]}
     alone = lab.sweep("alone", edits, columns, other_links)
@@ -91,8 +91,8 @@ def even_attention(position: int, layers: Sequence[int] | None = None) -> Edit:
     return edit("logits", "set", 0.0, queries=position, layers=layers)
 
 
-def after(last: int, layers: int, name: str = "") -> Place:
+def after(last: int, layers: int, name: str = "") -> Layers:
     """Return the layers after `last` of a model with `layers` layers; the last layer if there are none."""
     first = min(last + 1, layers - 1)
     label = f"layers after {name}" if name else f"layers from {first} on"
-    return Place(label, tuple(range(first, layers)), x=None if name else first)
+    return Layers(label, tuple(range(first, layers)), x=None if name else first)

@@ -15,17 +15,14 @@ import numpy as np
 
 from sinkjax import Edit, compose
 from sinkjax.config_files.checks import positions
+from sinkjax.papers._edits import hide_behind
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.li._ignition import VARIABLES, foretold, ignitions
 from sinkjax.papers.li._links import KINDS, LINKS, WINDOWS, Chain, Values
 from sinkjax.papers.li._neurons import largest_neurons
 from sinkjax.papers.li._scores import later_sink_score
 from sinkjax.study import *
-from sinkjax.study.contrasts import Parts, facts_of
-from sinkjax.study.edits import hide_behind
-from sinkjax.study.measures import later_attention_to, strongest_later_attention
-from sinkjax.study.numbers import Numbers, from_results
-from sinkjax.study.premises import same
+from sinkjax.study import facts_of, later_attention_to, same, strongest_later_attention
 
 ROUNDING = 1e-3
 SPLIT = ("disparity", "keys")  # links that bring attention, which the first token shares
@@ -65,7 +62,7 @@ def study(lab: Lab, s: Settings) -> None:
         """Put one link from one run, and the others from another."""
         return compose(*(edit for one in LINKS for edit in chain.put(one, run if one == link else others)))
 
-    def other_token(rng: np.random.Generator, case: Case) -> Edit:
+    def other_token(rng: np.random.Generator, case: Layers) -> Edit:
         """Put a link's values of a random other position but the first, drawn for each prompt."""
         link, prompts = case["link"], apart["keys"].shape[1]
         source = rng.choice(np.delete(np.arange(1, s.length), s.position - 1), prompts)
@@ -126,7 +123,7 @@ def study(lab: Lab, s: Settings) -> None:
 
 
 @from_results
-def lost(read: Numbers, measure: Measure, where: Where, whole: Where) -> Parts:
+def lost(read: Numbers, measure: Measure, where: Selection, whole: Selection) -> Parts:
     """The part of an isolation's effect on a measure that other conditions remove; the whole is the entire effect.
 
     Args:

@@ -25,10 +25,7 @@ from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons, survey
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.measures import typical_activation
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.work import Batch, Calculation
+from sinkjax.study import Batch, Calculation, typical_activation
 
 VARIABLES = (
     "concentration", "cosine_first", "cosine_others", "fed", "gate_norm", "massive_dim", "own_first", "own_others", "own_share",
@@ -59,7 +56,7 @@ def study(lab: Lab, s: Settings) -> None:
         layers = sorted({layer for layer, _ in neurons}) or None
         return edit("neuron", "scale", factors, layers=layers, queries=queries, label=label)
 
-    def without_others(rng: np.random.Generator, case: Case) -> Edit:
+    def without_others(rng: np.random.Generator, case: Layers) -> Edit:
         return without(others(rng, chosen, case["count"], width), label="other neurons")
 
     each_one = {ALL.at(rank=rank): without(chosen[rank - 1 : rank]) for rank in range(1, many + 1)}
@@ -123,7 +120,7 @@ def gate_cosine(read: Numbers, work: Calculation, on: Literal["difference", "fir
     return Parts(first - rest, random_first - random_rest, first, (-1.0, 1.0), "", label)
 
 
-def feeds_massive_dim(read: Stored, work: Calculation) -> list[Row]:
+def feeds_massive_dim(read: Numbers, work: Calculation) -> list[Row]:
     """Share of the squared norm of rows of W_down in the dim of the first token's largest activation, ranked among controls."""
     share, random = own_and_random(read.data(work.name), "own_share")
     value = 100 * float(share.mean())
@@ -131,7 +128,7 @@ def feeds_massive_dim(read: Stored, work: Calculation) -> list[Row]:
     return [Row("the largest", "all of them", measure, constant(value), rank=Rank.among(value, 100 * random.mean(axis=1)))]
 
 
-def of_each(read: Stored, work: Calculation, *columns: str) -> list[Row]:
+def of_each(read: Numbers, work: Calculation, *columns: str) -> list[Row]:
     """Numbers of each of the largest neurons, some of `COLUMNS`."""
     data = read.data(work.name)
     arrays = {"size": data["gate_norm"] * data["up_norm"], "concentration": 100 * data["concentration"], "fed": data["fed"]}
@@ -142,7 +139,7 @@ def of_each(read: Stored, work: Calculation, *columns: str) -> list[Row]:
     return rows
 
 
-def neuron_norms(read: Stored, work: Calculation) -> Drawing:
+def neuron_norms(read: Numbers, work: Calculation) -> Drawing:
     """Norms of the gate and up vectors of all neurons, with the largest named."""
     data = read.data(work.name)
     gate, up, chosen = data["gate_norm"].values, data["up_norm"].values, data.attrs["neurons"]

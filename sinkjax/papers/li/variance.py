@@ -19,10 +19,7 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.papers.li._first_block import measure
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Judged, Lab
-from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.work import Calculation, Inputs
+from sinkjax.study import Calculation, Inputs, Judged, Lab, Numbers, Parts, from_results
 
 VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
 EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
@@ -127,7 +124,7 @@ def taus(std: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.mean([of_head(rows[:, head], std[:, head]) for head in range(std.shape[1])], axis=0))
 
 
-def variances(read: Stored, of: Calculation) -> list[Row]:
+def variances(read: Numbers, of: Calculation) -> list[Row]:
     """Variances at some positions, the exponent, and Kendall's tau of all sequences together, for both attentions."""
     data, series = read.data(of.name), "attention of the first block"
     heads, after = relative(data, "deviation"), relative(data, "after")
@@ -148,7 +145,7 @@ def _share_at(position: int) -> str:
     return f"variance at position {position} (share of position 0's)"
 
 
-def variance_by_position(read: Stored, of: Calculation) -> Drawing:
+def variance_by_position(read: Numbers, of: Calculation) -> Drawing:
     """Variance against position before and after W_O, with the averaging law."""
     data = read.data(of.name)
     own = data["deviation"].mean("prompt").values[0, :, :1]

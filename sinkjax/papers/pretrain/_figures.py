@@ -16,16 +16,13 @@ from sinkjax.papers.pretrain._outcomes import sinks
 from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study.claims import TrainedModels
-from sinkjax.study.measures import Measure, read_measure
-from sinkjax.study.numbers import Stored
-from sinkjax.study.trained import alone, paired
+from sinkjax.study import Measure, Numbers, TrainedModels, alone, paired, read_measure
 
 TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be distinguished
 HERE, PAPER = "here", "paper"
 
 
-def learning_curves(read: Stored, rows: Sequence[TrainedModels]) -> Drawing | None:
+def learning_curves(read: Numbers, rows: Sequence[TrainedModels]) -> Drawing | None:
     """Loss, sink and norm ratio against steps; the first row of the table is in every row of panels."""
     there = _trained(read, rows)
     if not there:
@@ -53,7 +50,7 @@ def learning_curves(read: Stored, rows: Sequence[TrainedModels]) -> Drawing | No
     return Drawing("learning", lines(grid, "step", legend, share="col", courses=True, height=2.5), caption)
 
 
-def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[TrainedModels], xlabel: str) -> Drawing | None:
+def beside_the_paper(read: Numbers, measures: Sequence[Measure], rows: Sequence[TrainedModels], xlabel: str) -> Drawing | None:
     """Measures of the rows next to the paper's numbers, one panel per measure."""
     if not read.stores:
         return None
@@ -66,10 +63,10 @@ def beside_the_paper(read: Stored, measures: Sequence[Measure], rows: Sequence[T
     return Drawing("rows", points(columns, xlabel), caption)
 
 
-def losses_beside(read: Stored, measure: Measure, rows: Sequence[TrainedModels]) -> Drawing | None:
+def losses_beside(read: Numbers, measure: Measure, rows: Sequence[TrainedModels]) -> Drawing | None:
     """Excess of each row's loss over the first row's, here and in the paper; nothing with fewer than two rows."""
     first, *others = rows
-    if not read.has(first.name):
+    if first.name not in read:
         return None
     base, paper, found = read.data(first.name), first.paper.get(measure.name), []
     for row in _trained(read, others):
@@ -84,7 +81,7 @@ def losses_beside(read: Stored, measure: Measure, rows: Sequence[TrainedModels])
     return Drawing("losses", points({f"against {first.name}": found}, "difference in valid loss (nats)"), caption)
 
 
-def _trained(read: Stored, rows: Sequence[TrainedModels]) -> list[TrainedModels]:
+def _trained(read: Numbers, rows: Sequence[TrainedModels]) -> list[TrainedModels]:
     """The rows that have been trained, in the order of their stores."""
     by_name = {row.name: row for row in rows}
     return [by_name[name] for name in read.trained if name in by_name]

@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.model.normalisers import NAMED
-from sinkjax.study.claims import TrainedModels
-from sinkjax.study.measures import Measure, percentage
-from sinkjax.study.numbers import Stored
-from sinkjax.study.trained import MODELS, alone, run_rows
+from sinkjax.study import MODELS, Measure, Numbers, TrainedModels, alone, percentage, run_rows
 from sinkjax.train.config import ALL_STEPS
 
 KEYS = 5  # first positions whose sinks are columns
@@ -106,9 +103,9 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def steps_to_loss(read: Stored, first: TrainedModels) -> list[Row]:
+def steps_to_loss(read: Numbers, first: TrainedModels) -> list[Row]:
     """Number of steps until the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
-    if not read.has(first.name):
+    if first.name not in read:
         return []
     rows, measure = [], f"steps to the last loss of {first.name}"
     for name, data in read.trained.items():

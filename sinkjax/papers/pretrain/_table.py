@@ -15,13 +15,7 @@ from sinkjax.papers.pretrain._figures import beside_the_paper, learning_curves, 
 from sinkjax.papers.pretrain._outcomes import MEASURES, steps_to_loss
 from sinkjax.papers.pretrain._sizes import SizeName
 from sinkjax.papers.pretrain._task import Pretraining, spec
-from sinkjax.study.claims import TrainedModels
-from sinkjax.study.contrasts import Contrast
-from sinkjax.study.measures import Measure
-from sinkjax.study.premises import Premise
-from sinkjax.study.prose import Prose, Statement, one_line
-from sinkjax.study.trace import Lab, Program
-from sinkjax.study.trained import attains, versus
+from sinkjax.study import Contrast, Lab, Measure, Premise, Prose, Study, TrainedModels, attains, versus
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
 FIGURES = {"learning_curves": (), "beside_the_paper": ("measures", "xlabel"), "losses_beside": ("measure",)}  # their arguments
@@ -96,7 +90,7 @@ class TableClaim:
 Drawn = Callable[[Lab, Trainings], None]
 
 
-def table(values: Mapping[str, Any], what: str) -> Program:
+def table(values: Mapping[str, Any], what: str) -> Study:
     """Read a table from a mapping.
 
     Args:
@@ -133,14 +127,11 @@ def table(values: Mapping[str, Any], what: str) -> Program:
         for draw in figures:
             draw(lab, made)
 
-    prose = Prose(
-        one_line(values.get("title", values["study"])),
-        one_line(values.get("question", "")),
-        tuple(map(one_line, _listed(values.get("notes")))),
-        {name: Statement(one_line(claim.statement), one_line(claim.paper)) for name, claim in claims.items()},
-    )
+    texts = {name: {"statement": claim.statement, "paper": claim.paper} for name, claim in claims.items()}
+    told = {"title": values.get("title"), "question": values.get("question", ""), "notes": _listed(values.get("notes"))}
+    prose = Prose.read({**told, "claims": texts}, values["study"], what)
     digest = hashlib.sha256(documents.dump(dict(values)).encode()).hexdigest()
-    return Program(str(values["study"]), study, _settings(values.get("settings") or {}, prose.title, what), prose, True, digest)
+    return Study(str(values["study"]), study, _settings(values.get("settings") or {}, prose.title, what), prose, True, digest)
 
 
 def _settings(given: Mapping[str, Any], title: str, what: str) -> type:

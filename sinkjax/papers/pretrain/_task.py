@@ -14,8 +14,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
-from sinkjax.study.settings import Trains
-from sinkjax.study.work import TrainingSpec
+from sinkjax.study import TrainingSpec, Trains
 from sinkjax.tasks import Trained, registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.config_files.checks import above, at_least, each_once, refuse, share
-from sinkjax.study.settings import Trains
+from sinkjax.study import Trains
 from sinkjax.tasks.trigger.config import TriggerTraining
 
 Changes = dict[str, object]  # fields of a training that differ

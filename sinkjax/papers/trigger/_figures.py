@@ -19,10 +19,7 @@ from sinkjax.report.figures.heatmaps import MapColumn, MapRow, causal, gallery, 
 from sinkjax.report.figures.lines import Axis, Bundle, Line, Panel, curves
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing
-from sinkjax.study.claims import TrainedModels
-from sinkjax.study.measures import Measure, read_measure
-from sinkjax.study.numbers import Numbers, Stored, from_results
-from sinkjax.study.work import NO_EDIT
+from sinkjax.study import NO_EDIT, Measure, Numbers, TrainedModels, from_results, read_measure
 
 SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
 OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
@@ -32,22 +29,22 @@ ROW_TITLES = {TRIGGER: "trigger row", OTHERS: "other rows"}
 
 def trained(read: Numbers, shown: Sequence[TrainedModels]) -> dict[str, str]:
     """The models that have been trained: name of a training -> its label."""
-    return {one.name: one.label for one in shown if read.has(one.name)}
+    return {one.name: one.label for one in shown if one.name in read}
 
 
-def over_runs(read: Stored) -> str:
+def over_runs(read: Numbers) -> str:
     """The sampling unit of a figure's intervals."""
     config, (first, *_) = read.settings, read.trained.values()
     shared = " (initialisations only: all have the same data)" if config.shared_data else ""
     return f"{first.sizes['run']} runs{shared}, n = {config.width}, L = {config.length}"
 
 
-def _held_out(read: Stored) -> str:
+def _held_out(read: Numbers) -> str:
     config = read.settings
     return f"{config.map_sequences:,} held-out sequences with the trigger at position {config.trigger_position}"
 
 
-def mean_maps(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
+def mean_maps(read: Numbers, shown: Sequence[TrainedModels]) -> Drawing:
     """Mean attention of single-head models, one panel per model, on one colour scale (the paper's Fig. 3)."""
     labels = trained(read, shown)
     maps, spread = (np.stack([read[name][kind].mean("run").values[0, 0] for name in labels]) for kind in ("map_mean", "map_std"))
@@ -58,7 +55,7 @@ def mean_maps(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
     return Drawing("maps", figure, caption)
 
 
-def head_maps(read: Stored, training: TrainedModels) -> Drawing:
+def head_maps(read: Numbers, training: TrainedModels) -> Drawing:
     """The attention of every head of the first run on one sequence, one row per layer (the paper's Figs. 4 to 8)."""
     data, place = read[training.name], read.settings.trigger_position
     depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
@@ -69,7 +66,7 @@ def head_maps(read: Stored, training: TrainedModels) -> Drawing:
 
 
 def by_model(
-    read: Stored,
+    read: Numbers,
     name: str,
     measures: Sequence[Measure],
     groups: Mapping[str, Mapping[TrainedModels, str]],
@@ -89,7 +86,7 @@ def by_model(
         least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
     """
     columns = {}
-    models = [(one.name, line, group) for group, lines in groups.items() for one, line in lines.items() if read.has(one.name)]
+    models = [(one.name, line, group) for group, lines in groups.items() for one, line in lines.items() if one.name in read]
     for measure in measures:
         marks = [Mark(line, read.interval(read_measure(measure, read[name])), group) for name, line, group in models]
         columns[measure.name.replace(" in ", "\nin ", 1)] = marks
@@ -98,7 +95,7 @@ def by_model(
     return Drawing(name, points(columns, xlabel, least=least, shared=len(units) == 1), f"{caption} {end}")
 
 
-def learning(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
+def learning(read: Numbers, shown: Sequence[TrainedModels]) -> Drawing:
     """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
     loss, mass, path = [], [], []
     for name, label in trained(read, shown).items():
@@ -123,7 +120,7 @@ def _medians(steps: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], N
     return np.nanmax(steps, axis=0), np.median(kept, axis=0)
 
 
-def losses_by_edit(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
+def losses_by_edit(read: Numbers, shown: Sequence[TrainedModels]) -> Drawing:
     """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
     columns: dict[str, list[Mark]] = {"trigger row": [], "other rows": []}
     for label, rows, edit, loss in losses_under_edits(read, shown):
@@ -135,7 +132,7 @@ def losses_by_edit(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
 
 
 def losses_under_edits(
-    read: Stored, shown: Sequence[TrainedModels], factor: float = 1.0
+    read: Numbers, shown: Sequence[TrainedModels], factor: float = 1.0
 ) -> Iterator[tuple[str, str, str, Interval]]:
     """Yield model, rows, edit and its loss times a factor, mean over runs; controls of one kind are averaged."""
     for (name, label), (rows, title) in itertools.product(trained(read, shown).items(), ROW_TITLES.items()):
@@ -148,7 +145,7 @@ def losses_under_edits(
             yield label, title, kind, read.interval(losses[chosen].mean(axis=0))
 
 
-def edited_losses(read: Stored, shown: Sequence[TrainedModels]) -> list[Row]:
+def edited_losses(read: Numbers, shown: Sequence[TrainedModels]) -> list[Row]:
     """The loss of trained models under each edit of BOS and its controls, in millionths."""
     losses = losses_under_edits(read, shown, MILLION)
     return [Row(f"{label}, {edit}", "edits", f"loss, {rows} (millionths)", loss) for label, rows, edit, loss in losses]
@@ -163,11 +160,11 @@ def neutral_edit(read: Numbers, shown: Sequence[TrainedModels]) -> tuple[bool, s
     return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
 
 
-def counted_heads(read: Stored, sizes: Mapping[str, Sequence[TrainedModels]]) -> Drawing:
+def counted_heads(read: Numbers, sizes: Mapping[str, Sequence[TrainedModels]]) -> Drawing:
     """The number of heads that sink, against the lowest mass of a sink. sizes: model size -> (softmax, ReLU)."""
     config, panels = read.settings, []
     for size, (softmax, relu) in sizes.items():
-        if not read.has(softmax.name) or not read.has(relu.name):
+        if softmax.name not in read or relu.name not in read:
             continue
         lines = []
         shown = {"softmax": (softmax, "share"), "ReLU, share": (relu, "share"), "ReLU, weight": (relu, "weight")}
@@ -186,7 +183,7 @@ def counted_heads(read: Stored, sizes: Mapping[str, Sequence[TrainedModels]]) ->
     return Drawing("sinking-heads", figure, caption)
 
 
-def bos_by_head(read: Stored, shown: Sequence[TrainedModels]) -> Drawing:
+def bos_by_head(read: Numbers, shown: Sequence[TrainedModels]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
     columns, flat = [], dict[str, list[NDArray[Any]]](share=[], weight=[])
     for name, label in trained(read, shown).items():

@@ -21,8 +21,7 @@ from sinkjax.papers.trigger._figures import SMALLEST_LOSS
 from sinkjax.papers.trigger._outcomes import MILLION
 from sinkjax.report.figures.lines import Axis, Bundle, curves
 from sinkjax.report.section import Drawing
-from sinkjax.study.claims import TrainedModels
-from sinkjax.study.numbers import Numbers, Stored, from_results
+from sinkjax.study import Numbers, TrainedModels, from_results
 from sinkjax.tasks.trigger.config import Trigger
 
 KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
@@ -84,7 +83,7 @@ def above_bounds(read: Numbers, free: TrainedModels, capped: TrainedModels) -> t
     return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
 
 
-def held_losses(read: Stored, of_free: TrainedModels, of_capped: TrainedModels) -> list[Row]:
+def held_losses(read: Numbers, of_free: TrainedModels, of_capped: TrainedModels) -> list[Row]:
     """For each mass: losses over runs, held in training and after it, and the best one over each bound."""
     free, capped = read.data(of_free.name), read.data(of_capped.name)
     caps = capped["cap"].values
@@ -102,7 +101,7 @@ def held_losses(read: Stored, of_free: TrainedModels, of_capped: TrainedModels) 
     return found
 
 
-def loss_and_mass(read: Stored, of_free: TrainedModels, of_capped: TrainedModels, held: str) -> Drawing:
+def loss_and_mass(read: Numbers, of_free: TrainedModels, of_capped: TrainedModels, held: str) -> Drawing:
     """Losses against the mass off BOS. held: "in training", next to the bounds, or "after training", next to the first kind."""
     free, capped = read.data(of_free.name), read.data(of_capped.name)
     caps, known = capped["cap"].values, masses(capped)

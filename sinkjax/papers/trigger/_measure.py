@@ -30,7 +30,7 @@ from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import random_key
-from sinkjax.study.work import NO_EDIT
+from sinkjax.study import NO_EDIT
 from sinkjax.tasks import contribution
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample

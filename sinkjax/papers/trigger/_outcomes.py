@@ -11,7 +11,7 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from sinkjax.study.measures import PERCENT, Measure, percentage
+from sinkjax.study import PERCENT, Measure, percentage
 
 DONE = "converged"  # the outcome of a run that met the stopping rule
 TRIGGER, OTHERS, EVERY = "trigger", "others", "every"  # rows of a mass, and of a loss

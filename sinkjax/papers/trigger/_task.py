@@ -6,9 +6,7 @@ from functools import partial
 
 from sinkjax.papers.trigger._config import Changes, Trials, training
 from sinkjax.papers.trigger._measure import measure
-from sinkjax.study.claims import TrainedModels
-from sinkjax.study.trace import Lab
-from sinkjax.study.work import TrainingSpec
+from sinkjax.study import Lab, TrainedModels, TrainingSpec
 from sinkjax.tasks.trigger.task import model
 
 NEVER = 1e-12  # a tolerance that no run meets, so that all steps are made

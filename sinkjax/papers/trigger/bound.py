@@ -13,8 +13,7 @@ from sinkjax.papers.trigger import _bound_measure as measure
 from sinkjax.papers.trigger._config import Trials, training
 from sinkjax.papers.trigger._frontier import above_bounds, held_losses, loss_and_mass
 from sinkjax.papers.trigger._task import NEVER
-from sinkjax.study import Lab
-from sinkjax.study.work import TrainingSpec
+from sinkjax.study import Lab, TrainingSpec
 from sinkjax.tasks.trigger.config import CappedTraining
 from sinkjax.tasks.trigger.task import model
 

@@ -10,8 +10,7 @@ from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *
 from sinkjax.papers.trigger._task import NEVER, train
 from sinkjax.papers.trigger.assumptions import ESCAPES, OURS
-from sinkjax.study import Lab, versus
-from sinkjax.study.claims import TrainedModels
+from sinkjax.study import Lab, TrainedModels, versus
 
 SMALL = "1e-4"  # the penalty of the claims
 COSTS = ("0", "1e-5", SMALL, "1e-3")

@@ -9,13 +9,13 @@ import pytest
 
 import sinkjax
 from sinkjax.papers.background import circuit as own
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.registry import program
+from sinkjax.study.lab import Unedited
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.budget import Conditions
 
 T, LATE = 8, 2
-STUDY = program("background/circuit")
+STUDY = find("background/circuit")
 SEEN = sinkjax.Probe(
     capture=tuple(sinkjax.Capture(site, name=site) for site in ("attn_out", "mlp_out", "mlp_in", "attn_in", "resid"))
 )

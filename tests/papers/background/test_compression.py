@@ -8,8 +8,8 @@ import pytest
 from sinkjax.papers.background import _spectra as own
 from sinkjax.probes.statistics import View
 from sinkjax.study import run
+from sinkjax.study.contrasts import Check
 from sinkjax.study.folder import open_store
-from sinkjax.study.took import Check
 from tests.study.tiny import study, write_both
 
 

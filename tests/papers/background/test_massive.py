@@ -10,7 +10,7 @@ import xarray
 
 import sinkjax
 from sinkjax.papers.background import _massive as definition
-from sinkjax.study.registry import program
+from sinkjax.study.registry import find
 from tests.study.budget import Conditions
 
 T = 10
@@ -26,7 +26,7 @@ def stream(rng):
 
 def edits(stream, tiny_config, **settings) -> Conditions:
     """The study with this stream, in place of a model's; the activation forms in layer 1."""
-    study = program("background/massive")
+    study = find("background/massive")
     found = Conditions.__new__(Conditions)
     found.config = study.settings(length=T, prompts=2, controls=30, **settings)
     run = SimpleNamespace(model="any", data=lambda probe: {"stream": xarray.DataArray(stream[None, :, :, None])})

@@ -16,16 +16,15 @@ from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
 from sinkjax.papers.background import mechanism as own
 from sinkjax.study import ALL
-from sinkjax.study.baseline import Unedited
+from sinkjax.study.lab import Lab, Unedited
 from sinkjax.study.measures import read_measure
-from sinkjax.study.registry import program
-from sinkjax.study.trace import Lab
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 
 T, L, H, D, EPS = 10, 5, 4, 8, 1e-5
 WIDTH = H * D
 TOKENS = np.random.default_rng(3).integers(0, 50, (2, T))
-STUDY = program("background/mechanism")
+STUDY = find("background/mechanism")
 WAYS = (
     *("no query bias", "first position vector replaced", "effective vectors exchanged", "position vectors exchanged"),
     *("no first token", "no MLP", "no position vectors"),

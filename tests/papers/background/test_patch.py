@@ -10,14 +10,13 @@ import pytest
 
 import sinkjax
 from sinkjax.study import run
-from sinkjax.study.baseline import Unedited
 from sinkjax.study.folder import open_store
-from sinkjax.study.registry import program
-from sinkjax.study.trace import Lab
+from sinkjax.study.lab import Lab, Unedited
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import of_any_size, study, write_both
 
-STUDY = program("background/patch")
+STUDY = find("background/patch")
 SITES = ("resid", "attn_out", "mlp_out", "key", "value")
 SEEN = sinkjax.Probe(capture=tuple(sinkjax.Capture(sinkjax.Site(site), name=f"seen_{site}") for site in SITES))
 SETTINGS: dict[str, Any] = {"length": 10, "prompts": 2, "controls": 3, "places": (3,)}

@@ -11,7 +11,7 @@ import xarray
 import sinkjax
 from sinkjax.papers.background._massive import stages
 from sinkjax.papers.background.stages import stages_of
-from sinkjax.study.registry import program
+from sinkjax.study.registry import find
 from tests.study.budget import Conditions
 
 
@@ -36,7 +36,7 @@ def test_each_stage_has_the_layer_where_it_grows_most():
 
 
 def test_only_the_largest_dim_is_set_after_one_layer(tiny_config):
-    study = Conditions(program("background/stages"), tiny_config, {"stages": [[0, 0, 0], [1, 2, 2]]}, length=12)
+    study = Conditions(find("background/stages"), tiny_config, {"stages": [[0, 0, 0], [1, 2, 2]]}, length=12)
     first, last = (study.of("clamped")[f"stage {name}"].edit for name in ("first", "last"))
     for edit, layer in ((first, 0), (last, 2)):
         (term,) = edit.terms

@@ -9,12 +9,12 @@ import sinkjax
 from sinkjax.papers.background.streaming import recomputed_window, window
 from sinkjax.study import run
 from sinkjax.study.folder import open_store
-from sinkjax.study.registry import program
-from sinkjax.study.results import architecture_of, traced
+from sinkjax.study.registry import find
+from sinkjax.study.results import architecture_of, on_stores
 from sinkjax.study.work import Batch
 from tests.study.tiny import streaming, write_both
 
-STUDY = program("background/streaming")
+STUDY = find("background/streaming")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,8 @@ def test_a_run_judges_what_is_undone_against_recomputed_windows(files, tmp_path)
     nll = {name: open_store(tmp_path / "out" / f"{name}.zarr") for name in ("windows", "windows-controls", "recomputed")}
     loss = {name: data["nll"][..., 6:].mean("position") for name, data in nll.items()}
     _, harmed, kept = loss["windows"].values[:, :2]
-    lab, read = traced(STUDY.trace(chosen.config, architecture_of(nll["windows"])), nll)
+    lab = STUDY.trace(chosen.config, architecture_of(nll["windows"]))
+    read = on_stores(lab, nll)
     parts, net = lab.claims["first"].of(read), lab.claims["first"].beside[1](read)
     assert parts.controls is None
     assert (len(net.controls), net.all_controls) == (5, True)  # random keys harm, so they stand beside the claim

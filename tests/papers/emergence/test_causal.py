@@ -13,8 +13,7 @@ from sinkjax.checkpoints.series import series_path
 from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
 from sinkjax.study import run
-from sinkjax.study.choice import Chosen
-from sinkjax.study.registry import find
+from sinkjax.study.registry import Chosen, find
 from sinkjax.study.work import NO_EDIT
 from sinkjax.tasks import load_runs
 

@@ -11,18 +11,18 @@ import numpy as np
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.study import run as runs
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.registry import program
+from sinkjax.study.lab import Unedited
+from sinkjax.study.registry import find
 from tests.study.tiny import study, write_both
 
 T, PLACES = 13, (2, 5)
-STUDY = program("gu/positions")
+STUDY = find("gu/positions")
 CONFIG = STUDY.settings(length=T, places=PLACES, text_places=PLACES)
 
 
 def points(architecture: object, unedited: Unedited | None, sweep: str) -> dict[str, sinkjax.Edit]:
     lab = STUDY.trace(CONFIG, architecture, unedited=unedited)
-    return {point.label: point.edit for point in lab.sweeps[sweep].points()}
+    return {point.label: point.edit for point in lab.sweeps[sweep].conditions()}
 
 
 def test_rotary_indices_are_exchanged_for_queries_and_keys(tiny_config):

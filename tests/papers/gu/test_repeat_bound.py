@@ -19,14 +19,14 @@ from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias
 from sinkjax.model.rotary import Rope, YarnScaling
-from sinkjax.study import rebuild, run
-from sinkjax.study.numbers import Stored
-from sinkjax.study.registry import program
+from sinkjax.study import results, run
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import study, write_both
 
 T = 12
-STUDY = program("gu/repeat-bound")
+STUDY = find("gu/repeat-bound")
 CONFIG = STUDY.settings(length=T, longest=48)
 ROPE = Rope(10_000.0)
 
@@ -49,7 +49,7 @@ def word_on(name: str, model: SimpleNamespace, data: xarray.Dataset) -> str:
     """Whether a proposition holds."""
     claim = STUDY.trace(CONFIG, model.config).claims[name]
     try:
-        return "holds" if claim.of(Stored(CONFIG, model.config, {"bound": data}))[0] else "fails"
+        return "holds" if claim.of(Numbers(CONFIG, model.config, {"bound": data}))[0] else "fails"
     except Absent:
         return "not applicable"
 
@@ -89,7 +89,7 @@ def test_the_closed_form_is_what_the_forward_does(tiny_config, position):
 )
 def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monkeypatch, position, kind, defined, lines):
     """Propositions that a kind of positions has hold; the others are untested, by name; without a closed form that is said."""
-    monkeypatch.setattr(run, "build", rebuild.section_of)  # nothing is rendered
+    monkeypatch.setattr(run, "build", results.section_of)  # nothing is rendered
     write_both(tmp_path)
     llama = sinkjax.load(tmp_path / "model")
     config = dataclasses.replace(llama.config, position=position)

@@ -9,7 +9,7 @@ import pytest
 
 from sinkjax.analysis import metrics
 from sinkjax.config_files.places import place
-from sinkjax.study import rebuild, run
+from sinkjax.study import results, run
 from sinkjax.study.folder import open_store
 from tests.study.tiny import study, write_both
 
@@ -20,7 +20,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rates_are_the_shares_of_heads_above_eps(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "build", rebuild.section_of)  # nothing is rendered
+    monkeypatch.setattr(run, "build", results.section_of)  # nothing is rendered
     chosen = study("gu/sink-rate", files, control_prompts=2, length=16, eps=0.08)
     section = run.carry_out(chosen, place(tmp_path / "out"))
     words = {verdict.name: verdict.judgement.word for verdict in section.verdicts}

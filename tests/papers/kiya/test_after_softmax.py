@@ -11,14 +11,14 @@ import xarray
 import sinkjax
 from sinkjax.papers.kiya.after_softmax import attention_left
 from sinkjax.study.measures import merged, read_measure
-from sinkjax.study.registry import program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import find
+from sinkjax.study.work import Condition
 from tests.study import planted
 from tests.study.budget import Conditions
 from tests.study.planted import axes
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
-STUDY = program("kiya/after-softmax")
+STUDY = find("kiya/after-softmax")
 WAYS = ("logits", "renormalised", "weights")
 LAYERS: dict[str, Any] = {"layer 0": 0, "layers 0 to 1": [0, 1], "all layers": None}
 
@@ -54,7 +54,7 @@ def test_what_is_left_of_a_row_is_the_sum_of_its_weights(tiny_config, tiny_param
 
 @pytest.mark.parametrize(("gain", "word"), [(3.0, "replicates"), (0.0, "absent"), (-1.0, "opposite")])
 def test_a_loss_collapses_if_it_rises_as_no_other_key_does(gain, word):
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         edited = point.draw < 0 and axes(point).get("way") == "weights" and not name.endswith("-twin")
         return {("loss",): 3.0 + np.resize([-0.02, 0.02], 16) + edited * (gain + np.resize([0.01, 0.0, -0.01], 16))}
 

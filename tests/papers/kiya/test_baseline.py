@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sinkjax.study.registry import program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import find
+from sinkjax.study.work import Condition
 from tests.study import planted
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
-STUDY = program("kiya/baseline")
+STUDY = find("kiya/baseline")
 N = 64
 
 
 def unedited(seen: float = 90.0, early: float = 20.0, other: float = 3.0, size: float = 500.0) -> Any:
     """Attention to key 0 (%), the same in layer 0, and to key 5; largest |h| at position 0 from layer 1 on."""
 
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         if name.endswith("-twin"):
             seen_here, early_here, size_here = 3.0, 3.0, 3.0
         else:

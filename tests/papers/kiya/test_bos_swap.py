@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.study.registry import program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import find
+from sinkjax.study.work import Condition
 from tests.study import planted
 from tests.study.budget import Conditions
 from tests.study.planted import axes
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
-STUDY = program("kiya/bos-swap")
+STUDY = find("kiya/bos-swap")
 POSITIONS, N, T = tuple(range(1, 9)), 32, 24
 SETTINGS = {"positions": POSITIONS, "shown": 8, "prompts": N, "control_prompts": N, "length": T}
 
@@ -43,7 +43,7 @@ def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0, massive: 
     sinks, massive: attention to BOS (%) and its largest activation in the first layer.
     """
 
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, 10, N))
         at = axes(point).get("position", 0) if point.draw < 0 and not name.endswith("-twin") else 0
         later, here = (0 if stays else at), (at if first and name.startswith("bos") else 0)

@@ -15,12 +15,12 @@ from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
-from sinkjax.study.registry import program
-from sinkjax.study.trace import Program
+from sinkjax.study.lab import Study
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import write_both
 
-EMBEDDING, ROPE = program("kiya/embedding"), program("kiya/rope")
+EMBEDDING, ROPE = find("kiya/embedding"), find("kiya/rope")
 SIZE = 16
 NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})
 
@@ -43,7 +43,7 @@ def model(folder) -> Any:
     return dataclasses.replace(loaded, config=config, params=loaded.params | {"layers": loaded.params["layers"] | biases})
 
 
-def computed(study: Program, name: str, folder: str, model: Any, **settings: Any) -> xarray.Dataset:
+def computed(study: Study, name: str, folder: str, model: Any, **settings: Any) -> xarray.Dataset:
     """A computation of a study on a model, as the study carries it out."""
     calculation = study.trace(study.settings(model=folder, **settings), model.config).calculations[name]
     found = calculation.compute(model, NO_BATCH)

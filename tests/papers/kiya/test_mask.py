@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.study.registry import program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import find
+from sinkjax.study.work import Condition
 from tests.study import planted
 from tests.study.budget import Conditions, budget
 from tests.study.planted import where
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
-STUDY = program("kiya/mask")
+STUDY = find("kiya/mask")
 FORMS = "layers 0 to the one in which it forms"
 LAYERS: dict[str, Any] = {"layer 0": 0, "layer 1": 1, "layer 2": 2, "layers 0 to 1": [0, 1], "all layers": None, FORMS: [0, 1]}
 CLAIMED = {"layer 0", "layer 1", FORMS, "all layers"}
@@ -56,7 +56,7 @@ def moves(first: float = 10.0, second: float | None = None, twin: float = 20.0, 
     first, second: attention to key 0 in layers 0 and 1 without an edit; None: as in layer 0. twin: in the untrained twin.
     """
 
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         noises = iter(np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, N)))
         place = where(point).replace(" ", "_") if point.draw < 0 and not name.endswith("-twin") else ""
         place = "forms" if where(point) == FORMS and place else place
@@ -93,7 +93,7 @@ def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_not
 
 
 def test_what_any_mask_does_is_not_the_keys_doing():
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         return moves(all_layers=MOVED)(name, point) | ({("seen", 1): 99.0} if point.draw >= 0 else {})
 
     assert words(numbers)["all"] == "opposite"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.study.registry import program
+from sinkjax.study.registry import find
 from tests.study.budget import Conditions
 
-STUDY = program("kiya/rope")
+STUDY = find("kiya/rope")
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.study.registry import program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import find
+from sinkjax.study.work import Condition
 from tests.study import planted
 from tests.study.budget import Conditions
 from tests.study.planted import axes, where
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
-STUDY = program("kiya/self")
+STUDY = find("kiya/self")
 FORMS = "layers 0 to the one in which it forms"
 LAYERS: dict[str, Any] = {"layer 0": 0, "layer 1": 1, "layer 2": 2, "layers 0 to 1": [0, 1], FORMS: [0, 1], "all layers": None}
 SETTINGS = {"positions": (4, 8), "shown": 8, "ends": (1, 5), "length": 24}
@@ -41,7 +41,7 @@ def test_the_query_sees_itself_alone_in_each_set_of_layers(study):
 def isolates(**places: tuple[float, float, float]) -> Any:
     """Attention to the position (%), to key 0, and largest |h| at the position, under the edits in some places."""
 
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (2, 16, N))
         place = {FORMS: "forms", "all layers": "everywhere"}.get(where(point), "") if point.draw < 0 else ""
         twin = name.endswith("-twin")

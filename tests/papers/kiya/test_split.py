@@ -11,14 +11,14 @@ import xarray
 
 import sinkjax
 from sinkjax.papers.kiya.split import first_share, to_keys, together
-from sinkjax.study.registry import program
-from sinkjax.study.work import Point
+from sinkjax.study.registry import find
+from sinkjax.study.work import Condition
 from tests.study import planted
 from tests.study.budget import Conditions
 from tests.study.planted import axes
-from tests.study.stores import Numbers
+from tests.study.stores import Values
 
-STUDY, N = program("kiya/split"), 24
+STUDY, N = find("kiya/split"), 24
 NAMES = ("text", "copies")
 SETTINGS: dict[str, Any] = {"places": (4, 8, 10), "counts": (1, 3), "length": 24}
 
@@ -45,7 +45,7 @@ def test_the_first_k_places_see_only_themselves_and_a_copy_enters_as_the_first_t
 def words(first: dict[int, float], each: dict[int, float], had: float = 60.0) -> dict[str, str]:
     """The words where key 0 and each isolated token get this attention (%), for each number of tokens; key 0 had `had`."""
 
-    def numbers(name: str, point: Point) -> Numbers:
+    def numbers(name: str, point: Condition) -> Values:
         noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-0.3, 0.3, N)
         count, twin = axes(point).get("tokens", 0), name.endswith("-twin")
         found: dict[tuple[Any, ...], Any] = {("seen", 0): (5.0 if twin else first.get(count, had)) + noise}

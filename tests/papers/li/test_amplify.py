@@ -7,14 +7,13 @@ import pytest
 
 import sinkjax
 from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.registry import program
-from sinkjax.study.trace import Lab
+from sinkjax.study.lab import Lab, Unedited
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import write_both
 
 K, T = 4, 12
-STUDY = program("li/amplify")
+STUDY = find("li/amplify")
 CONFIG = STUDY.settings(positions=(2, K), token=K, last=1, single=(0,), ends=(1,), length=T)
 
 
@@ -44,7 +43,11 @@ def outputs(model, batch, *edits: sinkjax.Edit) -> np.ndarray:
 
 @pytest.mark.parametrize("mean", MEANS)
 def test_outputs_are_pushed_away_from_each_mean(model, batch, lab, mean):
-    plain, s, factors = outputs(model, batch)[:, 0, K], 5.0, {point.label: point.edit for point in lab.sweeps["factors"].points()}
+    plain, s, factors = (
+        outputs(model, batch)[:, 0, K],
+        5.0,
+        {point.label: point.edit for point in lab.sweeps["factors"].conditions()},
+    )
     edited = outputs(model, batch, factors[f"mean {mean}, position {K}, factor 5 in layers 0 to 1"])[:, 0]
     earlier = outputs(model, batch)[:, 0, : K + 1]
     mu = {

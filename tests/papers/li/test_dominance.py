@@ -16,13 +16,13 @@ from sinkjax.model.norms import RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _lock_in
 from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Stored
-from sinkjax.study.registry import program
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import LAYERS, write_both
 
 T = 10
-STUDY = program("li/dominance")
+STUDY = find("li/dominance")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def parts(claim: str, data: xarray.Dataset) -> Parts:
     """What a claim computes, in a model of width 400."""
     architecture = SimpleNamespace(layers=5, width=400)
     of: Any = STUDY.trace(STUDY.settings(), architecture).claims[claim].of  # type: ignore[arg-type]
-    found: Parts = of(Stored(STUDY.settings(), architecture, {"dominance": data}))  # type: ignore[arg-type]
+    found: Parts = of(Numbers(STUDY.settings(), architecture, {"dominance": data}))  # type: ignore[arg-type]
     return found
 
 

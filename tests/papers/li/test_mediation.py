@@ -8,12 +8,11 @@ import pytest
 import sinkjax
 from sinkjax.papers.li import _ignition
 from sinkjax.papers.li._links import LINKS
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.registry import program
-from sinkjax.study.trace import Lab
+from sinkjax.study.lab import Lab, Unedited
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 
-STUDY = program("li/mediation")
+STUDY = find("li/mediation")
 T, AT, FORMS, DIM, NEURONS = 12, 5, 1, 7, ((0, 3), (1, 40))
 SEEN = sinkjax.Probe(
     attention=True,
@@ -47,7 +46,7 @@ def run(model, batch, lab):
 
     def forward(name: str, edit: sinkjax.Edit | None = None) -> dict[str, np.ndarray]:
         sweep, _, label = name.partition(": ")
-        edits = {point.label: point.edit for point in lab.sweeps[sweep].points()}[label] if name else edit or ()
+        edits = {point.label: point.edit for point in lab.sweeps[sweep].conditions()}[label] if name else edit or ()
         record = sinkjax.forward(model, batch.tokens, edits=edits, probe=SEEN, lengths=batch.lengths, logits=False).record
         return {name: np.asarray(values) for name, values in record.items()}
 

@@ -11,14 +11,13 @@ import pytest
 import sinkjax
 from sinkjax.papers.li import _neurons, super_neurons
 from sinkjax.papers.li._neurons import Neuron
-from sinkjax.study.baseline import Unedited
-from sinkjax.study.numbers import Stored
-from sinkjax.study.registry import program
-from sinkjax.study.trace import Lab
+from sinkjax.study.lab import Lab, Unedited
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import write_both
 
-STUDY = program("li/super-neurons")
+STUDY = find("li/super-neurons")
 PLANTED: Neuron = (1, 7)
 CHOSEN: tuple[Neuron, ...] = ((0, 3), (2, 3), (2, 9), (1, 0), (0, 5))
 
@@ -52,7 +51,7 @@ def test_a_planted_neuron_is_the_largest_feeds_the_massive_dim_and_is_compared(p
     assert data.attrs["neurons"] == [list(PLANTED)]
     assert set(data.data_vars) == set(work.variables)
     gate, up = _neurons.sizes(planted)
-    read: Any = Stored(settings, planted.config, {"neurons": data})  # type: ignore[arg-type]
+    read: Any = Numbers(settings, planted.config, {"neurons": data})  # type: ignore[arg-type]
     found = {row.measure: row.value.mean for row in super_neurons.of_each(read, work, *super_neurons.COLUMNS)}
     assert found["size (medians of its layer)"] == pytest.approx((gate * up)[PLANTED])
     assert found["squared norm of W_down row in one dim (%)"] == pytest.approx(100)

@@ -14,13 +14,13 @@ import sinkjax
 from sinkjax.papers.li import variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
 from sinkjax.study.contrasts import Parts
-from sinkjax.study.numbers import Stored
-from sinkjax.study.registry import program
+from sinkjax.study.numbers import Numbers
+from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import write_both
 
 T = 16
-STUDY = program("li/variance")
+STUDY = find("li/variance")
 CONFIG = STUDY.settings(length=T, permutations=20)
 
 
@@ -34,7 +34,7 @@ def random_tokens(model, prompts: int) -> Batch:
     return Batch(tokens, np.full(prompts, T, np.int32), {})
 
 
-def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int = 2) -> Stored:
+def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int = 2) -> Numbers:
     """Deviations that fall with (i + 1) to a power; a dim's deviation rises with its row of W_O, or falls where `turned`."""
     rng = np.random.default_rng(1)
     deviation = rng.exponential(size=(20, heads, 1)) * np.arange(1.0, T + 1) ** power
@@ -47,10 +47,10 @@ def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int =
     }
     both: dict[str, Any] = {name: (("attention", *axes), np.stack([values] * 2)) for name, (axes, values) in arrays.items()}
     data = xarray.Dataset(both | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
-    return Stored(CONFIG, SimpleNamespace(layers=2, kv_heads=kv_heads), {"variance": data})  # type: ignore[arg-type]
+    return Numbers(CONFIG, SimpleNamespace(layers=2, kv_heads=kv_heads), {"variance": data})  # type: ignore[arg-type]
 
 
-def parts(name: str, read: Stored) -> Parts:
+def parts(name: str, read: Numbers) -> Parts:
     """What a claim computes."""
     of: Any = STUDY.trace(CONFIG, read.architecture).claims[name].of
     found: Parts = of(read)

@@ -14,8 +14,7 @@ import pytest
 from sinkjax.config_files import documents
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._task import training
-from sinkjax.study.choice import choose
-from sinkjax.study.registry import documented, find, program
+from sinkjax.study.registry import choose, documented, find
 from sinkjax.study.trained import specs
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
@@ -57,7 +56,7 @@ def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
         stated = config(name, size=size)
         every = [spec.training for spec in specs(find(name).trace(stated, None), stated)]
         assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
-    titles = [one.label for one in program(name).trace(config(name), None).trainings.values()]
+    titles = [one.label for one in find(name).trace(config(name), None).trainings.values()]
     assert len({*titles}) == len(titles)
 
 

@@ -12,8 +12,8 @@ from sinkjax.papers.pretrain import _outcomes as outcomes
 from sinkjax.papers.pretrain._outcomes import MEASURES
 from sinkjax.papers.pretrain._table import table as read_table
 from sinkjax.papers.pretrain._task import GOING, of_log, so_far
-from sinkjax.study.assemble import assemble
 from sinkjax.study.measures import read_measure
+from sinkjax.study.results import assemble
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.log import LOG
 from tests.papers.pretrain.logs import curve, line, log

@@ -11,9 +11,8 @@ import xarray
 
 from sinkjax.report.section import Section
 from sinkjax.study import run
-from sinkjax.study.assemble import assemble
-from sinkjax.study.choice import Chosen
-from sinkjax.study.registry import find
+from sinkjax.study.registry import Chosen, find
+from sinkjax.study.results import assemble
 
 
 class Finished(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from sinkjax.papers.trigger import _frontier as bound
 from sinkjax.papers.trigger._bounds import Shape
-from sinkjax.study.choice import Chosen
+from sinkjax.study.registry import Chosen
 from sinkjax.tasks.trigger.config import Trigger
 from tests.papers.trigger.conftest import Finished, config_of, finish
 
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished):
     found = finished.section.verdicts[0]
     assert (found.word, found.kind) == ("holds", "identity")
-    layers = bound.points(finished.stores["free"], finished.stores["capped"])
+    layers = bound.conditions(finished.stores["free"], finished.stores["capped"])
     assert {kind: len(each) for kind, each in layers.items()} == {
         "mass held in training": 6,
         "free to sink": 1,

@@ -8,9 +8,8 @@ import pytest
 from sinkjax.papers.trigger import _outcomes as outcomes
 from sinkjax.papers.trigger import assumptions, heads
 from sinkjax.papers.trigger._outcomes import OTHERS
-from sinkjax.study.assemble import assemble
-from sinkjax.study.choice import choose
-from sinkjax.study.registry import find
+from sinkjax.study.registry import choose, find
+from sinkjax.study.results import assemble
 from sinkjax.study.trained import specs
 from tests.papers.trigger.conftest import config_of, judged, seeds, spread
 
