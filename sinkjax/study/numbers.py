@@ -119,9 +119,9 @@ class Numbers:
             SinkjaxError: The store has other edits than the study.
         """
         if store not in self._conditions:
-            conditions = tuple(self.conditions_of(store))
             # A control's edit may be named after values that only a model gives.
             stored = [label.partition(": ")[0] if label.startswith(f"{CONTROL} ") else label for label in labels(self[store])]
+            conditions = tuple(self.conditions_of(store))
             wanted = [one.label if one.draw < 0 else one.label.partition(": ")[0] for one in conditions]
             if stored != wanted:
                 pairs = zip(stored, wanted, strict=False)

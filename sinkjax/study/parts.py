@@ -174,7 +174,6 @@ def check_measure(measure: Measure, lab: Lab, probe: Probe) -> None:
 def parts(lab: Lab) -> Iterator[Part | Calculation]:
     """Yield the parts of a traced study. The BOS of their inputs may still be "own"; continuations are left out."""
     settings = lab.settings
-    few = _few(settings, settings.prompts)
     for sweep in lab.sweeps.values():
         yield from _of_sweep(lab, sweep)
     for name, calculation in lab.calculations.items():
@@ -188,7 +187,7 @@ def parts(lab: Lab) -> Iterator[Part | Calculation]:
         yield Part(lab, "maps", map_name(sweep.name, number), partial(_labelled, sweep.name, labels), probe, shown, inputs)
     if lab.noops:
         probe = probe_of(measure for sweep in lab.sweeps.values() for measure in sweep.measures)
-        yield Part(lab, "noop", NOOP, _noops, probe, few, lab.noop_inputs)
+        yield Part(lab, "noop", NOOP, _noops, probe, _few(settings, settings.prompts), lab.noop_inputs)
 
 
 def _of_sweep(lab: Lab, sweep: Sweep) -> Iterator[Part]:

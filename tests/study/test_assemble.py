@@ -21,12 +21,12 @@ def test_changes_are_parts_of_the_largest_value_and_an_undefined_number_is_no_ma
         },
         {"edit": ["no edit", "identity (times 1)"]},
     )
-    found = changes(data, ["identity (times 1)"])
+    found = changes(data)
     assert found.keys() == {"one", "zeros"}
     np.testing.assert_array_equal(found["one"], [[0.25, np.inf]])
     np.testing.assert_array_equal(found["zeros"], [[0, 0]])
     first = data.isel(prompt=[0])
-    said = noop_finding(first, ["identity (times 1)"])
+    said = noop_finding(first)
     assert re.search(r"identity .*\(times 1\), 3 cells, .* 2\.5e-01 .*\(one\), .* 1 prompts", said)
-    said = noop_finding(data[["zeros", "cells_addressed"]], ["identity (times 1)"])
+    said = noop_finding(data[["zeros", "cells_addressed"]])
     assert re.search(r"identity .*\(times 1\), 7 cells, .*zeros .*bit for bit .* 2 prompts", said)

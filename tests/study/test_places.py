@@ -69,7 +69,7 @@ def test_axes_are_named_in_labels_and_series():
     _, *points = masks(*both).conditions()
     assert [point.label for point in points[:2]] == ["spot 3, strength -1.5 in layer 0", "spot 3, strength 2 in layer 0"]
     assert points[4].label == "spot 3, strength -1.5 in all layers"
-    assert [point.x for point in points[:4]] == [-1.5, 2.0, -1.5, 2.0]  # the last axis
+    assert [point.case.x for point in points[:4]] == [-1.5, 2.0, -1.5, 2.0]  # the last axis
     alone = masks(ALL.at(spot=3), ALL.at(spot=7), ALL.at(spot="a b"), ALL.at(spot=", "))
     assert [point.label for point in alone.conditions()[1:]] == ["spot 3", "spot 7", "spot a b", "spot ', '"]
     places = (*each(L), *prefixes(L, (0, 1)), FORMS, ALL)
