@@ -17,6 +17,7 @@ from sinkjax.cli.verbs import VERBS
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.answer import answer
 from sinkjax.runtime.interruption import Interrupted
+from sinkjax.study import results
 from sinkjax.study.registry import choose
 from sinkjax.transformer import implementations
 from tests.study.tiny import write_both
