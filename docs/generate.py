@@ -40,7 +40,7 @@ from sinkjax.study.settings import All, AllTrained, OnText, Series, Trains
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"
-OF_RUNS = ("again", "claims_on", "drawn_on", "judged_on", "measures_on", "name", "on")  # what runs ask a lab, and no study
+OF_RUNS = ("claims_on", "drawn_on", "judged_on", "measures_on", "name", "needs_model", "on", "traced_with")  # what runs ask a lab, and no study
 WIDTH = "84"  # characters of the commands' help
 
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
@@ -239,7 +239,7 @@ def words() -> str:
     for name, value in members:
         if not name.startswith("_") and name not in OF_RUNS:
             named = ", ".join([*inspect.signature(value).parameters][1:]) if inspect.isfunction(value) else ""
-            found.append((f"`lab.{name}`", "trace", f"`{named}`" if named else "", _first(value)))
+            found.append((f"`lab.{name}`", "lab", f"`{named}`" if named else "", _first(value)))
     return _table(("name", "module", "arguments", "meaning"), sorted(found, key=lambda row: (row[1], row[0])))
 
 

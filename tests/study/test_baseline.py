@@ -9,48 +9,9 @@ import numpy as np
 import pytest
 import xarray
 
-import sinkjax
-from sinkjax import Probe
 from sinkjax.analysis.estimates import Absent
 from sinkjax.study import largest_activation
-from sinkjax.study.lab import Lab, Unedited, finite
-from sinkjax.study.work import Batch
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """Every sweep that is made: its model, number of prompts and probe."""
-    calls, sweep = [], sinkjax.sweep
-
-    def counted(model, tokens, edits, probe, **rest):
-        calls.append((model, len(tokens), probe))
-        return sweep(model, tokens, edits, probe=probe, **rest)
-
-    monkeypatch.setattr(sinkjax, "sweep", counted)
-    return calls
-
-
-def test_equal_measurements_are_made_once(asked):
-    model, twin = sinkjax.load("mini-softmax"), sinkjax.load("untrained:mini-softmax")
-    tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, (3, 12)).astype(np.int32)
-    batch = Batch(tokens, np.full(3, 12, np.int32), {})
-    received, largest = Probe(attention_received=True), Probe(resid_max=True)
-    first = Unedited(model, batch, prompts=2).data(received)
-    assert Unedited(model, batch, prompts=2).data(Probe(attention_received=True)).identical(first)
-    assert len(asked) == 1
-    for run, probe in (
-        (Unedited(model, batch, prompts=2), largest),
-        (Unedited(model, batch, prompts=3), received),
-        (Unedited(twin, batch, prompts=2), received),
-    ):
-        other = run.data(probe)
-        assert asked[-1] == (run.model, run.prompts, probe)
-        assert not other.equals(first)
-    masked = Unedited(model, batch, prompts=2).data(received, sinkjax.mask_key(0))
-    assert len(asked) == 5
-    assert not masked["attention_received"].equals(first["attention_received"])
-    assert Unedited(model, batch, prompts=2).data(received).identical(first)
-    assert len(asked) == 5
+from sinkjax.study.lab import Lab, finite
 
 
 def stored(*sizes: list[float]) -> xarray.Dataset:

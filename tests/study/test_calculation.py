@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import xarray
@@ -53,18 +52,6 @@ def declare(monkeypatch: pytest.MonkeyPatch, *variables: str) -> None:
     made_up = study(*variables)
     monkeypatch.setattr(registry, "declared", dict)
     monkeypatch.setattr(registry, "_registered", {made_up.name: made_up})
-
-
-def test_values_in_bfloat16_are_stored_as_they_are(chosen: Chosen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def halves(model: Any, batch: Batch) -> xarray.Dataset:
-        return squares(model, batch).astype("float32").astype(jax.numpy.bfloat16)
-
-    made_up = study("squares", compute=halves)
-    monkeypatch.setattr(registry, "_registered", {made_up.name: made_up})
-    run.carry_out(chosen, tmp_path / "out")
-    found = xarray.open_zarr(tmp_path / "out" / "squares.zarr", chunks=None)["squares"]
-    assert found.dtype == np.float32
-    assert found.values.tolist() == [0, 1, 4]
 
 
 def test_the_store_of_a_version_with_other_variables_is_refused_by_name(chosen, tmp_path, monkeypatch):

@@ -87,12 +87,6 @@ def test_two_folders_are_compared_by_the_sweeps_that_they_share(folder, tmp_path
             compare.carry_out(first, other)
 
 
-def test_other_prompts_have_no_paired_difference(folder):
-    found = section(folder, "trained", "prompts")
-    assert {row.measure.rpartition(": ")[2] for row in found.rows} == {"A", "B"}
-    assert any("different prompts" in note for note in found.notes)
-
-
 def test_the_command_line_writes_page_and_summary_beside_the_first_store(folder, capsys):
     assert cli.main(["report", str(folder / "trained.zarr"), str(folder / "random.zarr")]) == 0
     out = folder / f"trained-and-{folder.name}-random"

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from sinkjax.study import run
+from sinkjax.study.registry import Study
 from sinkjax.sweeps import computation
 from tests.study.tiny import mask, write_both
 
@@ -50,3 +51,11 @@ def test_on_an_accelerator_most_are_compiled_before_anything_runs(tmp_path, comp
     monkeypatch.setattr(run, "AHEAD", ("cpu",))
     run.carry_out(mask(write_both(tmp_path), control_prompts=3), tmp_path / "out")
     assert 5 <= compiled["ahead"] < compiled["all"] <= 36  # a check for NaN is a program per shape of leaf
+
+
+def test_a_run_traces_its_study_at_most_three_times(tmp_path, monkeypatch):
+    """Once each for the plan, the run and the page."""
+    traced, trace = [], Study.trace
+    monkeypatch.setattr(Study, "trace", lambda study, *given, **more: traced.append(study.name) or trace(study, *given, **more))
+    run.carry_out(mask(write_both(tmp_path)), tmp_path / "out")
+    assert len(traced) <= 3

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from sinkjax import add_logit, attend_self, mask_key
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.papers._edits import cut_links
-from sinkjax.papers.li.amplify import slope
 from sinkjax.study import (
     ALL,
     MASKED,
@@ -205,30 +202,6 @@ def line(*values: float) -> float:
     return rise
 
 
-def bounded(lab: Lab, w: Any) -> None:
-    """Claims by every contrast of measures with a range."""
-    for name in ("effect", "effect above", "difference", "difference of", "recovered of", "part of a fall", "unedited excess"):
-        lab.claim(name, "here", ARITHMETIC[name][0](w), took=MASKED)
-    lab.claim("whole", "here", effect(SEEN, w.masked, whole=NEXT), took=MASKED)
-    lab.claim("whole above", "here", effect(SEEN, w.masked, whole=NEXT, above=SEEN), took=MASKED)
-    lab.claim("of another unit", "here", effect(SEEN, w.masked, whole=LOSS), took=MASKED)
-    lab.claim("slope", "here", slope(SEEN, w.levels[ALL], "strength"), took=MASKED)
-    lab.claim("compared", "here", compared(SEEN, NEXT, w.masked), took=MASKED)
-    lab.claim("compared with another unit", "here", compared(SEEN, LOSS, w.masked), took=MASKED)
-
-
-@hypothesis.given(seed=st.integers(0, 2**32 - 1))
-@hypothesis.settings(max_examples=5, deadline=None)
-def test_no_value_of_a_measure_leaves_the_range_of_its_contrast(seed):
-    """The judgement refuses numbers outside of their ranges; bets on a range that is too small could not lose."""
-    rng, mine = np.random.default_rng(seed), study(bounded)
-
-    def extreme(store: str, point: Condition) -> Values:
-        return {key: 100.0 * rng.integers(0, 2, 4) for key in (("seen", 0), ("seen", 1), ("loss",))}
-
-    assert len(verdicts(*planted(mine, extreme, **{**FEW, "strengths": (-5.0, -4.0, -3.0, -2.0, -1.0)}))) == 13
-
-
 @pytest.mark.parametrize(
     "make",
     [effect, part, lambda measure, where, of=None: recovered(measure, harmed=of, kept=where)],
@@ -377,17 +350,3 @@ def test_genres_are_the_samples_where_there_are_some():
     assert judged(claim(shift), moves(), about={"genres": genres}, random="text").judgement.n == 16
     excess = claim(lambda w: unedited(SEEN, w.text, minus=NEXT))
     assert judged(excess, moves(), about={"genres": genres}, random="text").judgement.n == N
-
-
-def test_documents_and_positions_are_crossed():
-    def at_spots(store: str, point: Condition) -> Values:
-        """At each position the edit adds as many points as the position is far; a control adds a hundredth of its number."""
-        spot = axes(point).get("spot", 0)
-        gain = spot if point.draw < 0 else point.draw / 100
-        return {("seen", place): 10 + SPREAD + gain * (place == spot) for place in range(2, 14)}
-
-    found = judged(claim(lambda w: effect(THERE, w.axes.every)), at_spots, spots=tuple(range(2, 14)), controls=2)
-    assert found.judgement.n == 12
-    assert "64 documents x 12 positions" in found.judgement.method
-    assert found.judgement.D is not None
-    assert found.judgement.D.mean == pytest.approx(np.mean(range(2, 14)) - 0.005, abs=0.01)

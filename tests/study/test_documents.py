@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +12,8 @@ import sinkjax
 from sinkjax.data.corpora import packaged_documents, passages
 from sinkjax.study.inputs import prompts
 from sinkjax.study.measures import Measure
-from sinkjax.study.numbers import Numbers, source
+from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import Chosen
-from sinkjax.study.results import standard_notes, summary
 from sinkjax.study.settings import OnText
 from sinkjax.study.work import Inputs
 from tests.study.planted_results import SWEEP, planted_sweep
@@ -70,36 +68,6 @@ def test_a_batch_says_its_split_and_the_document_and_genre_of_each_prompt(model)
     assert batch.study["genres"] == list(whole.genres[:5])
     for row, number in zip(batch.tokens, batch.study["documents"], strict=True):
         assert packaged_documents()[number].startswith(model.tokenizer.decode(row))
-
-
-def test_the_splits_have_no_document_in_common(model):
-    found = {}
-    for split in ("explore", "confirm"):
-        config = OnText(model="tiny", text="packaged", split=split, prompts=84, length=20)
-        found[split] = set(prompts(model, Chosen("made/up", config), Inputs(), 84).study["documents"])
-    assert not found["explore"] & found["confirm"]
-    assert len(found["explore"] | found["confirm"]) == 168
-
-
-@pytest.mark.parametrize(
-    ("study", "over"), [(text(), "documents"), (text(each=3), "passages, clustered by document"), ({}, "prompts")]
-)
-def test_results_say_what_their_intervals_are_over(study, over):
-    found = results(**study)
-    assert found.over == over
-    lab = SimpleNamespace(sweeps={SWEEP: planted_sweep(["none", "edit"], SIZE)}, columns=())
-    assert f"95% intervals over 12 {over} (" in next(standard_notes(lab, found, summary(lab, found)))
-    bands, of = source(found["sweep"])
-    assert f"95% intervals over 12 {over}." in bands
-    assert re.match("tiny .*float32, .*none, made up", of)
-
-
-def test_passages_of_one_document_widen_the_interval():
-    lab = SimpleNamespace(sweeps={SWEEP: planted_sweep(["none", "edit"], SIZE)})
-    alone, shared = (summary(lab, results(**text(each)))["edit", "size (m)"].effect for each in (1, 3))
-    assert (alone.method, shared.method) == ("t", "clustered t")
-    assert alone.mean == shared.mean
-    assert shared.high - shared.low > 1.5 * (alone.high - alone.low)
 
 
 BESIDE = {"random": store([[0] * 12, [1] * 12])}

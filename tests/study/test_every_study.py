@@ -123,13 +123,3 @@ def check_noop(data: xarray.Dataset) -> None:
     assert labels
     assert (data["cells_addressed"].sel(edit=labels) > 0).all()
     assert max(np.max(change) for change in changes(data, labels).values()) < 1e-6
-
-
-def test_a_section_is_rendered_with_its_figures_and_page(files, tmp_path):
-    chosen = study("kiya/mask", files, length=T, controls=2, control_prompts=2)
-    section = run.carry_out(chosen, tmp_path)
-    assert {path.name for path in (tmp_path / "figures").glob("*")} == {
-        f"{drawing.name}.{kind}" for drawing in section.drawings for kind in ("svg", "png")
-    }
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert all(one.statement.split("(")[0] in page for one in section.verdicts)

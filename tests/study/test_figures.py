@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from sinkjax import mask_key
-from sinkjax.papers.kiya.mask import received
 from sinkjax.report.figures import dots as marks
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.figures import lines as picture
@@ -29,7 +28,6 @@ from sinkjax.study import (
     loss,
     prefixes,
 )
-from sinkjax.study.figures import shared_words
 from sinkjax.study.registry import Prose, Study
 from sinkjax.study.work import Condition
 from tests.study.planted import axes, planted
@@ -106,17 +104,6 @@ def test_lines_of_layers_end_at_all_layers_and_begin_with_the_first(drawn, effec
     assert re.match(rf"Loss \(nats per token\), .*layers\. .*no edit\. .*95% intervals over {N} documents\.$", made.caption)
 
 
-def test_columns_of_received_attention_are_at_the_last_edited_layer(drawn):
-    L = 6
-    draw(lambda lab, s: lab.draw(received, 0, over=s["masks"]), by_row(L), L)
-    (row,) = drawn.rest[0][0]
-    panels = {column.title: values for column, values in zip(drawn.given[0], row.values, strict=True)}
-    assert row.title == "key 0"
-    for title, totals in (("one layer", [2**x for x in range(L)]), ("layers 0 to l", [2 ** (x + 1) - 1 for x in range(L)])):
-        assert panels[title].shape == (L, L)
-        np.testing.assert_allclose(panels[title], np.repeat(np.array(totals)[:, None] / 100, L, axis=1))
-
-
 @pytest.mark.parametrize(("way", "order"), [(("self", "even", "all"), ["self", "even", "all"]), ((8, 1, 4), [1, 4, 8])])
 def test_names_keep_their_order_along_an_axis_and_numbers_are_sorted(drawn, way, order):
     def numbers(store: str, point: Condition) -> Values:
@@ -140,16 +127,3 @@ def test_each_control_is_a_mark_of_its_own(drawn):
     random = [(label, 10.0 + number) for label in ("way 1", "way 2") for number in range(3)]
     assert found == [("no edit", 0.0), ("way 1", 1.0), ("way 2", 2.0), *random]
     assert "random controls" in made.caption
-
-
-@pytest.mark.parametrize(
-    ("names", "shared"),
-    [
-        (("heads that sink on key 0 (%)", "heads that sink on the position (%)"), "heads that sink"),
-        (("heads that sink on key 0 (%)", "heads that sink on key 12 (%)"), "heads that sink on key"),
-        (("heads that sink on key 1 (%)", "heads that sink on key 12 (%)"), "heads that sink on key"),
-        (("loss", "norm"), ""),
-    ],
-)
-def test_a_shared_axis_ends_with_a_noun(names, shared):
-    assert shared_words(names) == shared

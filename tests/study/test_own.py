@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.config_files.programs import typed
-from sinkjax.errors import SinkjaxError
 from sinkjax.study.folder import RunValues, open_store
-from sinkjax.study.registry import choose
-from sinkjax.study.run import work
 from tests.study.tiny import write_both
 
 STUDY = """
@@ -94,27 +90,3 @@ def test_a_run_is_taken_up_with_the_values_that_it_began_with(finished, files, t
     data = open_store(out / "masks.zarr")["attention_received"].values
     np.testing.assert_array_equal(data[-1], data[1])  # layer 0 alone
     assert open_store(out / "masks.zarr").attrs["values"] == {"last": 0}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("masks[ALL]), took", "masks[layer(7)]), took", "masks is layer 7; .*layer 0, layer 1"),
-        ("masks[ALL]), took", "masks[ALL.at(position=1)]), took", "masks is position 1, all layers"),
-        ('lab.claim("moves"', 'lab.claim("gone"', "two claims .*'gone'"),
-        ("sink_rate(s.key + 1, s.eps)", "sink_rate(9, s.eps)", "key 9 .* 8 of 12 queries"),
-        ("sink_rate(s.key + 1, s.eps)", "sink_rate(99, s.eps)", "position 99 .*12 tokens"),
-        ("took=MASKED)", "took=MASKED, stays=True)\n    lab.sweep('masks')", "two parts .*'masks'"),
-        ("moved(seen, after, masks[ALL]), took=MASKED)", "unedited(seen, masks), stays=True)", "whole"),
-    ],
-)
-def test_what_is_wrong_is_refused_before_anything_runs(files, tmp_path, old, new, sentence):
-    file = tmp_path / "wrong.py"
-    assert STUDY.replace(old, new) != STUDY
-    file.write_text(STUDY.replace(old, new))
-    typed(file)
-    chosen = choose(str(file))
-    fields = {"model": str(files / "model"), "text": str(files / "text.txt"), "prompts": 3, "length": 12}
-    config = type(chosen.config)(**fields)
-    with pytest.raises(SinkjaxError, match=sentence):
-        list(work(type(chosen)(chosen.experiment, config)))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.cli import main as cli
 from sinkjax.study.registry import choose
@@ -47,15 +46,3 @@ def test_a_run_takes_all_prompts_and_resumes_and_a_plan_counts_them(files, tmp_p
     assert sizes(tmp_path / "longer") == (2, 28)
     assert cli.main(["run", "gu/norms", *own, "--length", "28", "--prompts=3", "--out", str(tmp_path / "no")]) == 2
     assert "3 passages of length 28" in capsys.readouterr().err
-
-
-def test_from_python_and_for_series_and_suites_too(files, tmp_path):
-    fields = {"model": str(files / "model"), "text": str(files / "own.txt")}
-    sinkjax.run("gu/norms", tmp_path / "one", **fields)
-    assert sizes(tmp_path / "one") == (4, 20)
-    options = [part for name, value in fields.items() if name != "model" for part in (f"--{name}", value)]
-    command = ["run", "gu/norms", "--models", fields["model"], *options, "--out", str(tmp_path / "series")]
-    assert cli.main(command) == 0
-    (member,) = (path for path in (tmp_path / "series").iterdir() if path.is_dir())
-    assert sizes(member) == (4, 20)
-    assert cli.main(["report", str(tmp_path / "series")]) == 0

@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers._edits import cut_links
-from sinkjax.study import ALL, Controlled, Lab, Layers, Premise, Sweep, attention_to, each, effect, layer, prefixes, upto
+from sinkjax.study import ALL, Controlled, Lab, Layers, Sweep, each, layer, prefixes, upto
 from sinkjax.study.parts import controls as drawn
 from sinkjax.study.registry import Prose, Study
 from sinkjax.study.work import Condition, Control
@@ -150,15 +150,3 @@ def test_controls_are_drawn_for_the_axes_of_their_condition(tiny_config):
         assert_same(point.edit, expected, tiny_config)
     with pytest.raises(SinkjaxError, match=r"16 positions .*16 later queries"):
         cut_links(np.random.default_rng(0), 16, T)
-
-
-def test_controls_are_drawn_only_where_a_claim_that_can_be_tested_needs_them(tiny_config):
-    def study(lab: Lab, s: Settings) -> None:
-        a = lab.sweep("a", {one: mask_key(2, layers=one.layers) for one in each(L)}, control=functools.partial(another, lab))
-        seen, impossible = attention_to(0, 0), Premise(lambda read: (False, ""), lambda architecture: False)
-        lab.claim("one", "here", effect(seen, a[layer(1)]), took="x")
-        lab.claim("never", "here", effect(seen, a[layer(0)]), impossible, took="x")
-        lab.claim("without", "here", effect(seen, a[layer(2)], controls=False), took="x")
-
-    lab = Study("own/places", study, Settings, Prose(), False, "").trace(Settings(length=T, bos="none"), tiny_config)
-    assert {budget(point) for point in drawn(lab, "a")[1:]} == {"layer 1"}

@@ -166,17 +166,6 @@ def test_a_program_runs_if_its_path_is_typed_and_not_before(tmp_path, capsys):
     assert (tmp_path / "PWNED").exists()
 
 
-def test_a_typed_link_that_leads_elsewhere_later_is_refused(tmp_path):
-    for name in ("good.py", "evil.py"):
-        (tmp_path / name).write_text(PROGRAM)
-    (tmp_path / "link.py").symlink_to("good.py")
-    programs.typed(tmp_path / "link.py")
-    (tmp_path / "link.py").unlink()
-    (tmp_path / "link.py").symlink_to("evil.py")
-    with pytest.raises(programs.NotTyped):
-        programs.execute(tmp_path / "link.py")
-
-
 @pytest.fixture(scope="module")
 def made(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a study in Python."""
@@ -220,35 +209,6 @@ def test_a_typed_study_rebuilds_them_and_a_changed_one_is_named(forgotten, capsy
         assert cli.main([command, str(forgotten), "--study", str(forgotten / "study.py")]) == 0
     stated = documents.parse((forgotten / "config.yaml").read_text(), "")
     assert (stated["experiment"], stated["study_file"]["name"]) == ("own/lowered", "study.py")
-
-
-def test_results_of_an_older_version_that_name_a_path_are_read_with_it(forgotten, capsys):
-    stated = documents.parse((forgotten / "config.yaml").read_text(), "")
-    del stated["study_file"]
-    (forgotten / "config.yaml").write_text(documents.dump({**stated, "experiment": "/srv/them/lowered.py"}))
-    (forgotten / "section.json").unlink()
-    assert cli.main(["report", str(forgotten)]) == 2
-    assert "/srv/them/lowered.py, is a program" in " ".join(capsys.readouterr().err.split())
-    assert cli.main(["report", str(forgotten), "--study", str(forgotten / "study.py")]) == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda values: values["drawings"][0].update(name="../../outside"), "name of a file"),
-        (lambda values: values["drawings"][0].update(name="absent"), "absent.svg"),
-        (lambda values: values.update(rows=3), "rows must be a list"),
-        (lambda values: values["verdicts"][0]["judgement"].update(word="<script>"), "word must be"),
-        (lambda values: values.pop("title"), "lacks the key 'title'"),
-        (lambda values: values.update(more=1), "unknown key 'more'"),
-    ],
-)
-def test_kept_sections_are_checked(forgotten, change, words, capsys):
-    values = json.loads((forgotten / "section.json").read_text())
-    change(values)
-    (forgotten / "section.json").write_text(json.dumps(values))
-    assert cli.main(["report", str(forgotten)]) == 2
-    assert words in capsys.readouterr().err
 
 
 TABLE = """

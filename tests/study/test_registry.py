@@ -11,7 +11,6 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
-from sinkjax.errors import SinkjaxError
 from sinkjax.study.registry import Chosen, choose, config_type, declared, find, studies, title_of, trains
 from sinkjax.study.settings import OnText
 
@@ -51,20 +50,3 @@ def test_a_run_is_chosen_by_its_folder_its_config_or_its_store(tmp_path: Path):
     (store / ".zattrs").write_text(json.dumps({"study": study}))
     for name in (tmp_path, tmp_path / "config.yaml", store):
         assert choose(str(name)) == Chosen("kiya/mask", config, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"prompts: 3", "lacks the key 'experiment'"),
-        (b"experiment: kiya/masc", "study 'kiya/masc' .*'kiya/mask'"),
-        (b"experiment: [1]", "unknown study"),
-        (b"experiment: kiya/mask\npromts: 3", "'promts' .*'prompts'"),
-        (b"\xff\xfe", "not UTF-8"),
-    ],
-)
-def test_a_document_that_is_no_config_is_refused(tmp_path: Path, content: bytes, sentence: str):
-    file = tmp_path / "mine.yaml"
-    file.write_bytes(content)
-    with pytest.raises(SinkjaxError, match=sentence):
-        choose(str(file))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.study import results, run
 from sinkjax.study.registry import choose
-from tests.study.tiny import mask, streaming, study, write_both
+from tests.study.tiny import streaming, study, write_both
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
 EDITS = [{"compose": []}, {"mask_key": {"key": 0, "layers": {"each": "0:3"}}}, {"mask_key": {"key": 1}}]
@@ -45,17 +43,6 @@ def test_the_summary_is_that_of_the_stored_statistics(finished):
     nll = xarray.open_zarr(finished / "windows.zarr", chunks=None)["nll"].sel(edit=label)[:, 6:-1]
     (line,) = [line for line in csv.DictReader(io.StringIO((finished / "summary.csv").read_text())) if line["edit"] == label]
     assert float(line["mean"]) == pytest.approx(nll.mean().item())
-
-
-def test_stores_say_how_they_were_made(finished):
-    attributes = xarray.open_zarr(finished / "windows.zarr", chunks=None).attrs
-    assert attributes["study"]["experiment"] == "background/streaming"
-    assert attributes["study"]["text"] == "file text.txt"
-    assert attributes["study"]["bos"] == "none"
-    assert attributes["study"]["trained_with"] == "<s>"  # by the family's table
-    assert re.search("trained with &lt;s&gt; .*--bos auto", (finished / "report.html").read_text())
-    assert len(attributes["study"]["first_tokens"]) == 4
-    assert attributes["study"]["config"]["prompts"] == 3
 
 
 def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(finished):
@@ -136,34 +123,6 @@ def test_an_own_study_that_was_edited_keeps_no_old_numbers(files, tmp_path, old,
     mine.write_text(OWN.replace(old, new))
     with pytest.raises(SinkjaxError, match=rf"{store}\.zarr contains another sweep"):
         sinkjax.run(str(mine), tmp_path / "out", **settings)
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"map_layers": [3]}, "map_layers .*layer 3, .* 0 to 2"),
-        ({"model": "nowhere"}, "unknown model 'nowhere'"),
-        ({"length": 65}, "length 65 .* 64 tokens"),
-    ],
-)
-def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sentence):
-    with pytest.raises(SinkjaxError, match=sentence):
-        run.carry_out(mask(files, **fields), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
-    with pytest.raises(SinkjaxError, match="holds no results yet"):
-        results.build(streaming(files), tmp_path)
-    shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
-    (tmp_path / "windows.zarr" / ".zmetadata").unlink()
-    with pytest.raises(SinkjaxError, match=r"windows\.zarr"):
-        results.build(streaming(files), tmp_path)
-    shutil.rmtree(tmp_path / "windows.zarr")
-    (tmp_path / "windows.zarr").mkdir()
-    with pytest.raises(SinkjaxError, match=r"no store .*windows\.zarr"):
-        results.build(streaming(files), tmp_path)
-    assert not (tmp_path / "report.html").exists()
 
 
 def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_path):

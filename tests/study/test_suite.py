@@ -14,14 +14,12 @@ import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
-from sinkjax.config_files import documents
-from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.study import Lab, loss, registry, run, suite
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import Chosen, Prose, Statement, Study, choose
-from sinkjax.study.settings import All, AllTrained, OnText
+from sinkjax.study.settings import All, OnText
 from tests.study.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
@@ -105,14 +103,6 @@ def test_a_second_run_resumes_and_a_report_is_rebuilt_from_the_stores(chosen, tm
         assert (tmp_path / "report.html").read_bytes() == page
 
 
-def test_a_study_that_finished_after_it_was_refused_is_on_the_page(chosen, tmp_path):
-    report = suite.carry_out(chosen, tmp_path)
-    refused = {**report.skipped, "made-up/sweep": "it was refused once"}
-    (tmp_path / "refused.yaml").write_text(documents.dump(refused))
-    again = suite.build(chosen, tmp_path)
-    assert ([section.rows for section in again.sections], again.skipped) == ([report.sections[0].rows], report.skipped)
-
-
 def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
     def full(*args: Any, **options: Any) -> None:
         try:
@@ -139,15 +129,3 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
         assert "Seed 5" in shown
         assert "1 replicates" in shown
         assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in shipped() if registry.choose(name).suite and registry.choose(name).experiment != registry.SERIES]
-)
-def test_a_shipped_suite_holds_every_study_of_its_family(name):
-    family, config = name.rpartition("/")[0], choose(name).config
-    assert config.family == family
-    order = {"order": config.order} if isinstance(config, All) else {}
-    assert config == type(config)(family=family, **order)
-    alike = [name for name in registry.studies() if registry.trains(name) == isinstance(config, AllTrained)]
-    assert sorted(suite.names(config)) == [name for name in alike if "/" in name and name.startswith(family)]

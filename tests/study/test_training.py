@@ -11,14 +11,13 @@ import xarray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
-from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.study import registry, results, run, suite, trained
 from sinkjax.study.lab import Lab
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import Chosen, Prose, Study, choose
-from sinkjax.study.settings import All, AllTrained, Trains
+from sinkjax.study.settings import Trains
 from sinkjax.study.work import TrainingSpec
 from sinkjax.sweeps.header import HEADER
 from sinkjax.tasks import Trained
@@ -116,16 +115,3 @@ def test_a_store_of_other_numbers_is_refused(chosen, tmp_path):
         run.carry_out(chosen, tmp_path / "out")
     with pytest.raises(SinkjaxError, match="seeds was 3, now 2"):
         run.carry_out(Chosen(chosen.experiment, Regressions(seeds=2, steps=60)), tmp_path / "out")
-
-
-def test_suites_on_a_model_leave_it_out_and_suites_that_train_hold_nothing_else(chosen, tmp_path):
-    assert suite.names(All()) == ["kiya/mask"]
-    assert suite.names(AllTrained()) == suite.names(AllTrained(family="made-up")) == ["made-up/lines"]
-    with pytest.raises(SinkjaxError, match="unknown family 'kiya'"):
-        suite.names(AllTrained(family="kiya"))
-    all_of_it = Chosen("all-trained", AllTrained(family="made-up", seeds=2))
-    report = suite.carry_out(all_of_it, tmp_path)
-    (section,) = report.sections
-    assert section.rows[0].value.n == 4  # the suite's seeds, the study's own steps
-    assert documents.fields(choose(str(tmp_path / "lines")).config)["steps"] == 60
-    assert suite.build(all_of_it, tmp_path).sections[0].rows == section.rows

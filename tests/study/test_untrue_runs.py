@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-import numpy as np
 import pytest
 
 from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
-from sinkjax.study import Measure
-from sinkjax.study.folder import open_store
-from sinkjax.study.registry import choose, find
-from sinkjax.study.results import architecture_of, on_stores
+from sinkjax.study.registry import choose
 from sinkjax.study.run import work
 from tests.study.tiny import write_model, write_text
 
@@ -90,19 +86,3 @@ def test_rows_of_one_name_are_refused(tmp_path, title) -> None:
     typed(file)
     with nullcontext() if title else pytest.raises(SinkjaxError, match=r"'masks' and 'alone' .*'all layers'"):
         list(work(choose(str(file))))
-
-
-@pytest.mark.parametrize(
-    ("of", "message"),
-    [
-        (lambda data: 1j * np.zeros((2, 3)), "not complex128"),
-        (lambda data: 3.0, r"not float64 of shape \(\)"),
-        (lambda data: np.zeros((3, 2)), r"not float64 of shape \(3, 2\)"),
-        (lambda data: None, "not object"),
-    ],
-)
-def test_a_measure_of_another_kind_is_refused(finished, of, message) -> None:
-    lab = find("sweep").trace(choose(str(finished)).config, architecture_of(store := open_store(finished / "sweep.zarr")))
-    read = on_stores(lab, {"sweep": store})
-    with pytest.raises(SinkjaxError, match=f"measure 'odd' .*{message}"):
-        read.value(Measure("odd", of), lab.sweeps["sweep"], None)
