@@ -40,7 +40,16 @@ from sinkjax.study.settings import All, AllTrained, OnText, Series, Trains
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"
-OF_RUNS = ("claims_on", "drawn_on", "judged_on", "measures_on", "name", "needs_model", "on", "traced_with")  # what runs ask a lab, and no study
+OF_RUNS = (
+    "claims_on",
+    "drawn_on",
+    "judged_on",
+    "measures_on",
+    "name",
+    "needs_model",
+    "on",
+    "traced_with",
+)  # what runs ask a lab, and no study
 WIDTH = "84"  # characters of the commands' help
 
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sinkjax.probes.probe import Probe as Probe
     from sinkjax.study.contrasts import ISOLATED as ISOLATED
     from sinkjax.study.contrasts import MASKED as MASKED
     from sinkjax.study.contrasts import WRITTEN as WRITTEN
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from sinkjax.study.lab import HALF as HALF
     from sinkjax.study.lab import Lab as Lab
     from sinkjax.study.lab import Rows as Rows
+    from sinkjax.study.lab import Study as Study
     from sinkjax.study.lab import Unedited as Unedited
     from sinkjax.study.lab import finite as finite
     from sinkjax.study.lab import onset as onset
@@ -86,8 +88,7 @@ if TYPE_CHECKING:
     from sinkjax.study.premises import same as same
     from sinkjax.study.premises import unchanged as unchanged
     from sinkjax.study.premises import without_bos as without_bos
-    from sinkjax.study.registry import Prose as Prose
-    from sinkjax.study.registry import Study as Study
+    from sinkjax.study.prose import Prose as Prose
     from sinkjax.study.settings import Controlled as Controlled
     from sinkjax.study.settings import Judged as Judged
     from sinkjax.study.settings import Mapped as Mapped
@@ -117,7 +118,7 @@ _NAMES = {  # module -> what `from sinkjax.study import *` has
     "figures": ("activations by_layer dots lines lines_along "),
     "lab": ("Lab Unedited "),
     "layers": ("ALL Layers each layer prefixes upto "),
-    "measures": ("Measure attention_to largest_activation loss own percentage sink_rate strongest_other_attention "),
+    "measures": ("Measure Probe attention_to largest_activation loss own percentage sink_rate strongest_other_attention "),
     "numbers": ("Numbers from_results "),
     "premises": ("MASSIVE_SIZE Premise all_of is_sink reaches "),
     "settings": ("Controlled Judged Mapped OnText Sinks "),
@@ -127,7 +128,7 @@ _NAMES = {  # module -> what `from sinkjax.study import *` has
 _RARE = {  # module -> names that few studies import
     "contrasts": ("Check facts_of "),
     "figures": ("LAYERS drawable heatmap series_of wrapped "),
-    "lab": ("HALF Rows finite onset "),
+    "lab": ("HALF Rows Study finite onset "),
     "layers": ("Head "),
     "measures": (
         "MEAN_ATTENTION MEDIANS PERCENT RECEIVED SIZES attention_to_first_behind largest_elsewhere "
@@ -136,7 +137,7 @@ _RARE = {  # module -> names that few studies import
     ),
     "parts": ("without_replacement "),
     "premises": ("CHAT Test below keys_without_norm kind_of_positions positions_are same unchanged without_bos "),
-    "registry": ("Prose Study "),
+    "prose": ("Prose "),
     "settings": ("Trains has_twin own_bos "),
     "trained": ("MODELS alone attains paired run_rows "),
     "work": ("Batch Calculation Condition Inputs NO_EDIT TrainedModels TrainingSpec "),

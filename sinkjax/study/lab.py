@@ -8,8 +8,11 @@ figures. No sweep runs while it is called. What it asks of the unedited model or
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -32,14 +35,13 @@ from sinkjax.study.layers import ALL, Layers, each
 from sinkjax.study.measures import Measure, covers, probe_of, read_measure
 from sinkjax.study.numbers import Deferred, Numbers, Reading
 from sinkjax.study.premises import Premise, Test, needs
-from sinkjax.study.settings import own_bos
+from sinkjax.study.prose import Prose
+from sinkjax.study.settings import Trains, own_bos
 from sinkjax.study.views import still_maps
 from sinkjax.study.work import TEXT, Batch, Calculation, Control, Inputs, Selection, Sweep, TrainedModels, TrainingSpec
 
 if TYPE_CHECKING:
     import xarray
-
-    from sinkjax.study.registry import Study
 
 Value = TypeVar("Value")
 Made = TypeVar("Made", Sweep, Calculation, TrainedModels)
@@ -167,6 +169,42 @@ def _flat(given: Iterable[Any]) -> Iterator[Any]:
             yield from _flat(one)
         else:
             yield one
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study: its function, its settings and its text.
+
+    Attributes:
+        name: "paper/study".
+        function: The function of a lab and its settings.
+        settings: The dataclass of its settings.
+        prose: Its text.
+        trains: Whether it trains its own models.
+        digest: Digest of its source. A store with values that only the model gives is resumed without measuring them again if it
+            is the same.
+    """
+
+    name: str
+    function: Callable[[Lab, Any], None]
+    settings: type
+    prose: Prose
+    trains: bool
+    digest: str
+
+    @classmethod
+    def of(cls, module: ModuleType, name: str, prose: Mapping[str, Any], what: str) -> Study:
+        """Read a study from a module with a function `study` and a dataclass `Settings`. prose, what: as in `Prose.read`."""
+        title = (module.study.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+        digest = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+        trains = issubclass(module.Settings, Trains)
+        return cls(name, module.study, module.Settings, Prose.read(prose, title, what), trains, digest)
+
+    def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:
+        """Call the study, and collect its sweeps, claims and figures on an architecture. of_model: `values`, ... of `Lab`."""
+        lab = Lab(architecture, settings, self, **of_model)  # type: ignore[arg-type]
+        self.function(lab, settings)
+        return lab
 
 
 @dataclass(eq=False)

@@ -11,27 +11,25 @@ import functools
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sinkjax.config_files import documents, programs
-from sinkjax.config_files.checks import check_keys
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.data.corpora import SOURCES
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.progress import say
 from sinkjax.runtime.resources import config_path, configs
+from sinkjax.study.prose import NAMED, filled, one_line
 
 if TYPE_CHECKING:
-    from sinkjax.model.config import Config
-    from sinkjax.study.lab import Lab
+    from sinkjax.study.lab import Study
 
 SERIES, TRAINED = "series", "all-trained"
 # `experiment` of a config that runs all studies of a family, or one study on many models -> the name of its type in `settings`
@@ -48,98 +46,6 @@ COPY = "study"  # the name, without its suffix, of the copy of an own study's fi
 VALUE, PROSE, FILE = "study", "prose", "study_file"
 SIZES = frozenset(("prompts", "length"))  # settings of prompts that may be fitted to a text
 FUNCTION = "is a function of a lab, as docs/add-a-study.md shows"
-NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
-
-
-@dataclass(frozen=True)
-class Statement:
-    """The sentence of a claim, and the paper's own number."""
-
-    text: str = ""
-    paper: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Prose:
-    """The text of a study: title, question, notes, and the statement of each claim."""
-
-    title: str = ""
-    question: str = ""
-    notes: tuple[str, ...] = ()
-    claims: Mapping[str, Statement] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any], title: str, what: str) -> Prose:
-        """Read the text of a study from its config file.
-
-        Args:
-            values: The title, question, notes, and claims (name -> statement, or {statement, paper}).
-            title: Title of a study whose file has none.
-            what: The file, for errors.
-        """
-        check_keys(values, ("title", "question", "notes", "claims"), f"{what}: prose")
-        claims = {}
-        for name, stated in (values.get("claims") or {}).items():
-            stated = {"statement": stated} if isinstance(stated, str) else stated
-            check_keys(stated, ("statement", "paper"), f"{what}: prose: {name}")
-            claims[name] = Statement(one_line(stated.get("statement", name)), one_line(stated.get("paper", "")))
-        notes = tuple(map(one_line, values.get("notes", ())))
-        return cls(one_line(values.get("title") or title), one_line(values.get("question", "")), notes, claims)
-
-
-def one_line(text: object) -> str:
-    """Join a text written over several lines."""
-    return " ".join(str(text).split())
-
-
-def filled(text: str, values: Mapping[str, object]) -> str:
-    """Replace names of settings in braces by their values; other names stay."""
-
-    def setting(match: re.Match[str]) -> str:
-        value = values.get(match[1], match[0])
-        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-    return NAMED.sub(setting, text)
-
-
-@dataclass(frozen=True, eq=False)
-class Study:
-    """A study: its function, its settings and its text.
-
-    Attributes:
-        name: "paper/study".
-        function: The function of a lab and its settings.
-        settings: The dataclass of its settings.
-        prose: Its text.
-        trains: Whether it trains its own models.
-        digest: Digest of its source. A store with values that only the model gives is resumed without measuring them again if it
-            is the same.
-    """
-
-    name: str
-    function: Callable[[Lab, Any], None]
-    settings: type
-    prose: Prose
-    trains: bool
-    digest: str
-
-    @classmethod
-    def of(cls, module: ModuleType, name: str, prose: Mapping[str, Any], what: str) -> Study:
-        """Read a study from a module with a function `study` and a dataclass `Settings`. prose, what: as in `Prose.read`."""
-        from sinkjax.study.settings import Trains
-
-        title = (module.study.__doc__ or name).strip().partition("\n")[0].rstrip(".")
-        digest = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
-        trains = issubclass(module.Settings, Trains)
-        return cls(name, module.study, module.Settings, Prose.read(prose, title, what), trains, digest)
-
-    def trace(self, settings: Any, architecture: Config | None, **of_model: Any) -> Lab:
-        """Call the study, and collect its sweeps, claims and figures on an architecture. of_model: `values`, ... of `Lab`."""
-        from sinkjax.study.lab import Lab
-
-        lab = Lab(architecture, settings, self, **of_model)  # type: ignore[arg-type]
-        self.function(lab, settings)
-        return lab
 
 
 # Studies that ship.
@@ -204,9 +110,15 @@ def _shipped(name: str) -> Study:
         return _table(documented()[name], name)
     if name == LISTED:
         module = importlib.import_module("sinkjax.study.sweep_file")
-        return Study.of(module, name, module.PROSE, name)
+        return _study(module, name, module.PROSE, name)
     text, what, _ = document(name)
-    return Study.of(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
+    return _study(importlib.import_module(declared()[name]), name, documents.parse(text, what).get(PROSE, {}), what)
+
+
+def _study(module: ModuleType, name: str, prose: Mapping[str, Any], what: str) -> Study:
+    from sinkjax.study.lab import Study
+
+    return Study.of(module, name, prose, what)
 
 
 def _table(text: str, what: str) -> Study:
@@ -214,7 +126,7 @@ def _table(text: str, what: str) -> Study:
     values = documents.parse(text, what)
     if "trainings" not in values:
         raise SinkjaxError(f"{what} has no trainings: in YAML a study is a table of trainings, and one of edits {FUNCTION}")
-    return cast(Study, importlib.import_module(TABLES).table(values, what))
+    return cast("Study", importlib.import_module(TABLES).table(values, what))
 
 
 def config_type(study: object) -> type:
@@ -312,7 +224,7 @@ def open_own(path: Place) -> Own:
         module, content = programs.execute(path)
         if not hasattr(module, "study") or not hasattr(module, "Settings"):
             raise SinkjaxError(f"{path} defines no function `study` with a dataclass `Settings`: a study {FUNCTION}")
-        study = Study.of(module, f"{OWN}{path.stem}", {}, str(path))
+        study = _study(module, f"{OWN}{path.stem}", {}, str(path))
     _registered[study.name] = study
     return Own(study, path, content)
 

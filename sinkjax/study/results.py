@@ -33,7 +33,8 @@ from sinkjax.study.lab import Claim, Lab
 from sinkjax.study.measures import Measure
 from sinkjax.study.numbers import CONTROLS, DOCUMENTS, TRAINED_WITH, Numbers, bos_warning, labels, provenance, source
 from sinkjax.study.parts import ABSENT, NOOP, Part, parts
-from sinkjax.study.registry import LISTED, STORE_SUFFIX, Chosen, Statement, filled, one_line
+from sinkjax.study.prose import Statement, filled, one_line
+from sinkjax.study.registry import LISTED, STORE_SUFFIX, Chosen
 from sinkjax.study.views import TEXTS
 from sinkjax.study.work import Calculation, Sweep, TrainingSpec
 from sinkjax.sweeps.computation import CELLS, unchanged

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import sinkjax
-from sinkjax.study.lab import Lab
+from sinkjax.study.lab import Lab, Study
 from sinkjax.study.parts import controls
-from sinkjax.study.registry import Study
 from sinkjax.study.work import Condition
 from tests.study.edited import assert_same
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import xarray
 
-from sinkjax.study.lab import Lab
+from sinkjax.study.lab import Lab, Study
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.parts import ABSENT, Part, parts
-from sinkjax.study.registry import Study
 from sinkjax.study.results import on_stores, verdicts
 from sinkjax.study.work import Condition
 from tests.study.stores import Values, store

@@ -17,8 +17,9 @@ from sinkjax.config_files import files
 from sinkjax.errors import SinkjaxError
 from sinkjax.study import registry, results, run
 from sinkjax.study.folder import is_complete, write_whole
-from sinkjax.study.lab import Lab
-from sinkjax.study.registry import Chosen, Prose, Study
+from sinkjax.study.lab import Lab, Study
+from sinkjax.study.prose import Prose
+from sinkjax.study.registry import Chosen
 from sinkjax.study.settings import OnText
 from sinkjax.study.work import Batch
 from tests.study.tiny import write_both

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from sinkjax.study import run
-from sinkjax.study.registry import Study
+from sinkjax.study.lab import Study
 from sinkjax.sweeps import computation
 from tests.study.tiny import mask, write_both
 

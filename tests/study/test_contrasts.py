@@ -35,8 +35,9 @@ from sinkjax.study import (
     unedited,
 )
 from sinkjax.study.contrasts import Parts, compared, recovered
+from sinkjax.study.lab import Study
 from sinkjax.study.premises import below, same, unchanged
-from sinkjax.study.registry import Prose, Statement, Study
+from sinkjax.study.prose import Prose, Statement
 from sinkjax.study.results import verdicts
 from sinkjax.study.work import Condition
 from tests.study.planted import axes, planted

@@ -10,10 +10,10 @@ import xarray
 
 import sinkjax
 from sinkjax.data.corpora import packaged_documents, passages
-from sinkjax.study.inputs import prompts
 from sinkjax.study.measures import Measure
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import Chosen
+from sinkjax.study.run import prompts
 from sinkjax.study.settings import OnText
 from sinkjax.study.work import Inputs
 from tests.study.planted_results import SWEEP, planted_sweep

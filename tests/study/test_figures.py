@@ -28,7 +28,8 @@ from sinkjax.study import (
     loss,
     prefixes,
 )
-from sinkjax.study.registry import Prose, Study
+from sinkjax.study.lab import Study
+from sinkjax.study.prose import Prose
 from sinkjax.study.work import Condition
 from tests.study.planted import axes, planted
 from tests.study.stores import Values

@@ -15,8 +15,9 @@ from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers._edits import cut_links
 from sinkjax.study import ALL, Controlled, Lab, Layers, Sweep, each, layer, prefixes, upto
+from sinkjax.study.lab import Study
 from sinkjax.study.parts import controls as drawn
-from sinkjax.study.registry import Prose, Study
+from sinkjax.study.prose import Prose
 from sinkjax.study.work import Condition, Control
 from tests.study.budget import assert_same, budget
 

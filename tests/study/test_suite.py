@@ -17,8 +17,10 @@ from sinkjax.cli import run as cli_run
 from sinkjax.errors import SinkjaxError
 from sinkjax.study import Lab, loss, registry, run, suite
 from sinkjax.study.contrasts import Parts
+from sinkjax.study.lab import Study
 from sinkjax.study.numbers import Numbers
-from sinkjax.study.registry import Chosen, Prose, Statement, Study, choose
+from sinkjax.study.prose import Prose, Statement
+from sinkjax.study.registry import Chosen, choose
 from sinkjax.study.settings import All, OnText
 from tests.study.tiny import write_both
 

@@ -9,7 +9,8 @@ import pytest
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.model.positions import Learned
-from sinkjax.study.registry import declared, filled, find
+from sinkjax.study.prose import filled
+from sinkjax.study.registry import declared, find
 
 PROGRAMS = [*declared()]
 PARTS = {  # that it needs

@@ -11,8 +11,9 @@ import pytest
 import xarray
 
 from sinkjax.study import Lab, Measure, versus
+from sinkjax.study.lab import Study
 from sinkjax.study.numbers import Numbers
-from sinkjax.study.registry import Prose, Study
+from sinkjax.study.prose import Prose
 from sinkjax.study.results import on_stores, verdicts
 from sinkjax.study.settings import Trains
 from sinkjax.study.trained import attains, rows

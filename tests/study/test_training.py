@@ -14,9 +14,10 @@ from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.study import registry, results, run, suite, trained
-from sinkjax.study.lab import Lab
+from sinkjax.study.lab import Lab, Study
 from sinkjax.study.numbers import Numbers
-from sinkjax.study.registry import Chosen, Prose, Study, choose
+from sinkjax.study.prose import Prose
+from sinkjax.study.registry import Chosen, choose
 from sinkjax.study.settings import Trains
 from sinkjax.study.work import TrainingSpec
 from sinkjax.sweeps.header import HEADER
