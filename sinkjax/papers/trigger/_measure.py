@@ -31,7 +31,7 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import random_key
 from sinkjax.study import NO_EDIT
-from sinkjax.tasks import contribution
+from sinkjax.tasks.language_model.task import FIRST_KEY, TINY, first_key_norms
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
@@ -126,16 +126,16 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trig
     fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
     found: dict[str, NDArray[Any]] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
     from_first, of_head = (found.pop(name) for name in ("first_writes", "head_writes"))
-    part = from_first[ROWS.index(OTHERS)] / (of_head.max(axis=0) + contribution.TINY)
+    part = from_first[ROWS.index(OTHERS)] / (of_head.max(axis=0) + TINY)
     return found | {"written": part, "largest_error": parts["largest_error"].max()}
 
 
 @partial(jax.jit, static_argnames=("config", "trigger"))
 def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: Config, trigger: Trigger) -> dict[str, jax.Array]:
     """`on_sequences` of one block."""
-    output, record = _run(params, x, config, contribution.CAPTURES)
+    output, record = _run(params, x, config, FIRST_KEY)
     weights = record["attention"]  # [B, layer, head, T, T]
-    from_first, of_head = contribution.norms(record, params)
+    from_first, of_head = first_key_norms(record, params)
     size = jnp.abs(weights)
     rows = row_kinds(j, trigger)
     token = jnp.arange(trigger.length)
