@@ -169,7 +169,7 @@ def test_a_measure_of_an_axis_reads_each_condition_and_its_controls_at_their_own
     }
     kept = {"axes": store.isel(edit=slice(3)), "axes-controls": store.isel(edit=[0, 3])}
     read, measure = Numbers(None, None, kept, points.__getitem__), own("spot", largest_activation)
-    read._points["axes-controls"] = tuple(points["axes-controls"])
+    read._conditions["axes-controls"] = tuple(points["axes-controls"])
     cases = [point.case for point in points["axes"]]
     assert [read.value(measure, sweep, case).item() for case in cases] == [1 + 3, 1 + T + 3, 1 + 2 * T + 5]
     assert [read.value(measure, sweep, case, edited=False).item() for case in cases] == [1 + 3, 1 + 3, 1 + 5]
