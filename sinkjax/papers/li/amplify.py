@@ -147,7 +147,7 @@ def slope(read: Numbers, measure: Measure, where: Selection, along: str) -> Part
     cases = [case for case in where.cases if case is not None]
     values, order = np.unique(np.array([case[along] for case in cases]), return_inverse=True)
     refuse(len(values) < 2, f"a slope needs two values of {along}, and {where.text} has {len(values)}")
-    kept = [(case, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
+    kept = [(case.label, *(entry for entry in case.axes if entry[0] != along)) for case in cases]
     lines = list(dict.fromkeys(kept))  # one for each value of the other axes
     centred = np.arange(len(values)) - (len(values) - 1) / 2
     centred *= (len(values) - 1) / (centred**2).sum()

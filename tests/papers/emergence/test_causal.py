@@ -13,6 +13,7 @@ from sinkjax.checkpoints.series import series_path
 from sinkjax.papers.emergence import _onsets as causal
 from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
 from sinkjax.study import run
+from sinkjax.study.folder import open_store
 from sinkjax.study.registry import Chosen, find
 from sinkjax.study.work import NO_EDIT
 from sinkjax.tasks import load_runs
@@ -51,7 +52,7 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
 
 def test_the_numbers_are_those_of_the_models_themselves(done):
     _, out = done
-    found: Any = {ROW: run.results.open_store(out / f"{ROW}.zarr")}
+    found: Any = {ROW: open_store(out / f"{ROW}.zarr")}
     model = sinkjax.load(series_path(out / ROW, 1, 6))
     tokens = load_runs(out / ROW).task.open(lambda line: None).held_out()["tokens"][:3, :12]
     record = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), sinkjax.Probe(nll=True)).record

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS
+from sinkjax.papers.li.amplify import EVERYWHERE, MEANS, NORM, PROMPTS, slope
+from sinkjax.study import ALL, Sweep, loss
 from sinkjax.study.lab import Lab, Unedited
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
@@ -71,3 +74,10 @@ def test_a_control_is_as_large_as_the_push(model, batch, lab):
     np.testing.assert_allclose(np.linalg.norm(term.value, axis=-1), expected, rtol=1e-4)
     (other,) = sweep.control(rng, case).terms
     assert not np.allclose(term.value, other.value)
+
+
+def test_a_rise_is_a_line_for_each_position():
+    doses = {ALL.at(position=p, factor=x): sinkjax.mask_key(0) for p in (2, 4) for x in (1.0, 2.0, 5.0)}
+    planted = np.array([[7.0 * p + 3 * order for p in (2, 4) for order in range(3)]])
+    parts = slope(loss(), Sweep("doses", doses).at(), "factor")(SimpleNamespace(edited=lambda measure, where: planted))
+    np.testing.assert_allclose(parts.contrast, [[6.0, 6.0]])

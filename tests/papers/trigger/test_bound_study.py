@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished):
     found = finished.section.verdicts[0]
     assert (found.word, found.kind) == ("holds", "identity")
-    layers = bound.conditions(finished.stores["free"], finished.stores["capped"])
+    layers = bound.points(finished.stores["free"], finished.stores["capped"])
     assert {kind: len(each) for kind, each in layers.items()} == {
         "mass held in training": 6,
         "free to sink": 1,
