@@ -29,7 +29,7 @@ PROOF    := tests/edits tests/sweeps tests/analysis tests/papers/kiya $(patsubst
 COMPUTES := tests/checkpoints tests/data tests/scripts tests/papers tests/tasks/trigger
 # Those with the longest files come first, and files are taken in this order, so that no process is left with one at the end.
 LONG     := tests/train tests/study tests/transformer tests/sweeps tests/edits
-OTHERS   := $(filter-out $(LONG) $(COMPUTES) tests/conftest.py,$(wildcard tests/[a-z]*))
+OTHERS   := $(filter-out $(LONG) $(COMPUTES),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 # A worker that crashes ends the run: xdist would begin another one, and has been seen to wait for ever.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
