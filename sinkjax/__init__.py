@@ -5,6 +5,13 @@ Names are imported when first used, so `import sinkjax` and `sinkjax --help` are
 
 from __future__ import annotations
 
+import os
+import sys
+
+# With `python -m sinkjax`, Python looks for modules in the current folder first, where other people's files may lie.
+if sys.argv[:1] == ["-m"] and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib is such a module
+    del sys.path[0]
+
 import ast
 import importlib
 from pathlib import Path
@@ -91,7 +98,9 @@ def _named_edits() -> tuple[str, ...]:
 
 def _homes() -> dict[str, str]:
     """Map each public name to its module, from the imports above."""
-    listed = next(node for node in _tree("__init__.py").body if isinstance(node, ast.If))
+    listed = next(
+        node for node in _tree("__init__.py").body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
     imports = [(str(node.module), node.names) for node in listed.body if isinstance(node, ast.ImportFrom)]
     homes = {alias.name: module for module, names in imports for alias in names}
     of_named = homes.pop("*")

@@ -125,7 +125,7 @@ def test_nothing_that_unpickles_or_renders_templates_is_imported():
 
 def test_the_module_takes_no_module_from_the_current_folder(tmp_path):
     """As in an unpacked zip."""
-    for name in ("yaml", "numpy", "jax", "tyro", "pathlib", "zipfile"):
+    for name in ("yaml", "numpy", "jax", "tyro", "pathlib", "zipfile", "ast", "typing"):
         (tmp_path / f"{name}.py").write_text("open('PWNED', 'w').write('it ran')\n")
     run = subprocess.run(
         [sys.executable, "-m", "sinkjax", "report", "absent"],

@@ -96,7 +96,7 @@ def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[st
     """Return the series named by the arguments of `sweep_models`. Errors: as for that function."""
     if isinstance(models, str | Path):
         return of_revisions(str(models), revisions) if revisions else in_folder(models)
-    refuse(bool(revisions), f"revisions are those of one hub id, not of {len(models)} models")
+    refuse(bool(revisions), "revisions are those of one hub id, not of several models")
     return of_models(models)
 
 

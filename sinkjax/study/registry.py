@@ -342,8 +342,8 @@ def read(text: str, what: str, folder: Place | None = None, own: Own | None = No
         experiment = own.study.name
     try:
         cls = config_type(experiment)
-        if experiment == SERIES and VALUE in values:
-            find(values[VALUE])
+        if experiment == SERIES and VALUE in values and values[VALUE] not in studies():
+            find(values[VALUE])  # which says what is wrong with it
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
     config: object = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)

@@ -115,3 +115,10 @@ def test_a_tensor_that_the_index_does_not_list_is_read_if_one_shard_has_it(tmp_p
     folder = write_folder(tmp_path / "two", LLAMA, weights, shards=2)
     (folder / index.name).write_text(json.dumps({"weight_map": without(names, STALE)}))
     assert sinkjax.load(folder).source["sha256"] == want
+
+
+def test_a_folder_without_weights(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    refused(tmp_path, "has neither model.safetensors nor model.safetensors.index.json")
+    (tmp_path / "pytorch_model.bin").touch()
+    refused(tmp_path, r"as pickles only, .*from_pretrained\('.*'\); model.save_pretrained\('.*-safetensors'\)")

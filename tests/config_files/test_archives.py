@@ -71,6 +71,12 @@ def test_links_and_devices_are_refused(kind, sent):
     refused(packed(sent, CONFIG, (special("odd", kind), b"/etc/passwd")), "a link or a device", "'odd'")
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["config.yaml", "./config.yaml"])
+def test_a_name_that_stands_twice_is_refused(name, sent):
+    refused(packed(sent, CONFIG, (name, b"other")), "of the same name")
+
+
 def test_a_bomb_is_refused_before_it_is_unpacked(sent):
     refused(packed(sent, CONFIG, ("zeros", bytes(archives.ALWAYS + 1))), "would unpack to 100,000,023 bytes")
 
@@ -104,3 +110,8 @@ def test_an_interruption_leaves_nothing(sent, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         unpack(sent)
     assert [path.name for path in sent.parent.iterdir()] == ["sent.zip"]
+
+
+def test_too_many_entries_are_refused(sent, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_ENTRIES", 2)
+    refused(packed(sent, CONFIG, ("a", b""), ("b", b"")), "3 entries, but the limit is 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
@@ -166,3 +167,32 @@ def test_a_run_of_before_a_later_field_is_still_read():
     assert documents.read_whole(Pretrain, values, former, "file") == Pretrain()
     with pytest.raises(SinkjaxError, match="lacks steps"):
         documents.read_whole(Pretrain, {name: value for name, value in values.items() if name != "steps"}, former, "file")
+
+
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BOMB, "more than 20000 values"),
+        ("a: &a 1\nb: [" + "*a, " * 101 + "1]", "more than 100 aliases"),
+        ("a: &a {b: *a}", r"alias \*a .*line 1"),
+        ("a: " + "[" * 50, "more than 40 levels"),
+        ("a: " + "[" * 100_000, "line 1"),
+        ("".join(f"k{n}: 1\n" for n in range(301)), "301 keys .* 300"),
+        ("a: " + "x" * 1_000_000, "longer than a config"),
+        ("a: !!float", "'tag:yaml.org,2002:float' .*line 1"),
+        ("a: !!timestamp x", "is not allowed"),
+        ("a: !mine x", "'!mine' .*not allowed"),
+        ("count: 0x" + "f" * 9000, "64 bits .*line 1"),
+    ],
+    ids=["bomb", "aliases", "cycle", "levels", "depth", "keys", "bytes", "float", "timestamp", "own tag", "digits"],
+)
+def test_what_is_too_much_for_a_config_is_refused_at_once(text: str, words: str):
+    begun = time.process_time()
+    with pytest.raises(SinkjaxError, match=words):
+        build(text)
+    assert time.process_time() - begun < 2

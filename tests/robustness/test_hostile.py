@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import time
 
@@ -71,3 +72,13 @@ def test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused(made, name, tmp_pa
 def test_a_pipe_a_folder_or_a_huge_file_that_is_named_is_refused(made, name, call, tmp_path) -> None:
     made(tmp_path / name)
     refused(lambda: call(tmp_path / name), str(tmp_path))
+
+
+def test_a_tokenizer_of_3_million_pieces_is_refused(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    values = json.loads((folder / "tokenizer.json").read_text())
+    pieces = [{"SpecialToken": {"id": "a", "type_id": 0}}] * 2_000_000
+    special = {"a": {"id": "a", "ids": [0], "tokens": ["a"]}}
+    values["post_processor"] = {"type": "TemplateProcessing", "single": pieces, "pair": [], "special_tokens": special}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    refused(lambda: sinkjax.load(folder), " parts", "at most 200,000")

@@ -345,3 +345,50 @@ def test_a_chunk_that_decodes_to_another_size_is_damaged(store):
     file.write_bytes(changed := bytes(CRC32C().encode(bytes(content))))
     poison(store, lambda meta, found: found["sums"].update({f"nll/{CHUNKS['nll']}": changed[-4:].hex()}))
     assert_refused(f"nll/{CHUNKS['nll']} has changed", lambda: open_store(store))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda meta, found: meta["nll/.zarray"].update(filters=[{"id": "pickle"}], dtype="|O"),
+            "the array 'nll' has the codecs ['pickle']",
+        ),
+        (
+            lambda meta, found: meta["nll/.zarray"].update(compressor={"id": "zfpy"}),
+            "compressor of the array 'nll' is {'id': 'zfpy'}",
+        ),
+        (lambda meta, found: meta["nll/.zarray"].update(dtype="|O"), "the dtype '|O'"),
+        (lambda meta, found: meta["nll/.zarray"].update(dtype=[["a", "<f4"]]), "x.zarr"),
+        (lambda meta, found: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
+        (lambda meta, found: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
+    ],
+)
+def test_metadata_choose_no_code_and_no_file(store, sweep, change, words):
+    poison(store, change)
+    assert_refused(words, lambda: open_store(store), lambda: sweep(store))
+    assert not (store.parent / "victim").exists()
+
+
+def test_other_metadata_beside_a_stores_own_are_not_read(finished, store):
+    (store / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"evil": 1}}))
+    assert "evil" not in open_store(store).attrs
+    assert open_store(store).identical(open_store(finished))
+
+
+@pytest.mark.parametrize("make", NOT_FILES.values(), ids=NOT_FILES)
+def test_what_is_no_file_is_not_read_in_an_unfinished_store(sweep, finished, tmp_path, monkeypatch, make):
+    begun, want = tmp_path / "begun.zarr", open_store(finished).load()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "compact", interrupt)  # all calls are done
+        with pytest.raises(KeyboardInterrupt):
+            sweep(begun)
+    for number, name in enumerate([HEADER, next(name for name in files(begun) if ".calls" in name), ".calls"]):
+        store = Path(shutil.copytree(begun, tmp_path / f"{number}.zarr"))
+        place = store / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        make(place)
+        if (found := read_or_refused(sweep, store)) is not None:
+            xarray.testing.assert_identical(found.drop_attrs(), want.drop_attrs())
+        else:
+            assert name in (HEADER, ".calls") or make == Path.mkdir

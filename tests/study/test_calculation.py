@@ -67,18 +67,18 @@ def test_the_store_of_a_version_with_other_variables_is_refused_by_name(chosen, 
 def test_a_process_that_publishes_while_another_finishes_ends_too(tmp_path, monkeypatch, moment):
     """The other one removes the folder of temporary files between the making of a file and its renaming."""
     dataset = xarray.Dataset({"squares": (("prompt",), np.arange(3) ** 2)})
-    write_scratch, calls = files._scratch, []
+    begin, calls = files.temporary.named_after, []
 
     @contextlib.contextmanager
     def overtaken(*args: Any) -> Any:
-        with write_scratch(*args) as begun:
+        with begin(*args) as begun:
             calls.append(begun)
             if len(calls) == 3 + moment:  # the header and the object come first, then the files that are published
-                monkeypatch.setattr(files, "_scratch", write_scratch)
+                monkeypatch.setattr(files.temporary, "named_after", begin)
                 write_whole(dataset, tmp_path / "out", {"a": 1}, {})
             yield begun
 
-    monkeypatch.setattr(files, "_scratch", overtaken)
+    monkeypatch.setattr(files.temporary, "named_after", overtaken)
     write_whole(dataset, tmp_path / "out", {"a": 1}, {})
     assert len(calls) >= 3 + moment
     assert is_complete(tmp_path / "out", {"a": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import py_compile
 import re
 import shutil
 import zipfile
@@ -13,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents, programs
-from sinkjax.study.registry import config_type
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing, Section
+from sinkjax.study.folder import store_path, write_results
+from sinkjax.study.registry import choose, config_type
 from sinkjax.study.settings import Series
 from tests.packaging.test_imports import MODULES
 from tests.study.test_add_a_study import OPTIONS, example
@@ -138,17 +143,20 @@ RUNS = {"exec", "eval", "compile", "__import__", "exec_module", "spec_from_file_
 
 def test_one_function_decides():
     """Nothing else in the package executes text or a file, and only what reads typed words permits a program."""
-    called: dict[str, set[str]] = {"runs": set(), "programs.typed": set(), "programs.execute": set()}
+    called: dict[str, set[str]] = {"runs text": set(), "programs.typed": set(), "programs.execute": set()}
     for module, path in MODULES.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 if name in RUNS or name.rpartition(".")[2] in RUNS - {"compile", "eval"}:
-                    called["runs"].add(module)
+                    called["runs text"].add(module)
                 elif name in called:
                     called[name].add(module)
     assert called == {
-        "runs": {"sinkjax.config_files.programs", "sinkjax.sweeps.functions"},  # the latter compiles a source to compare its code
+        "runs text": {
+            "sinkjax.config_files.programs",
+            "sinkjax.sweeps.functions",
+        },  # the latter compiles a source to compare its code
         "programs.typed": {"sinkjax.cli.common", "sinkjax.study.run"},
         "programs.execute": {"sinkjax.study.registry"},
     }
@@ -244,3 +252,102 @@ def test_a_series_of_a_program_is_shown_as_kept_and_rebuilt_if_it_is_typed(examp
     assert cli.main(["report", str(out), "--study", str(out / "study.py")]) == 0
     assert (out / "series.csv").read_text() == rows
     assert {page: page.read_bytes() for page in pages} == pages
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.__name__)
+def test_python_runs_no_program_that_a_field_names(field, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        at = tmp_path / "results"
+        shutil.rmtree(at, ignore_errors=True)
+        folder_of(field(name.format(folder=at, elsewhere=tmp_path)), at)
+        for call in (choose, lambda path: sinkjax.run(path, tmp_path / "out", model="absent/absent")):
+            for path in (at, at / "config.yaml", at / "sweep.zarr"):
+                with contextlib.suppress(SinkjaxError):
+                    call(str(path))
+        assert not [*tmp_path.rglob("PWNED")], name
+
+
+def test_a_typed_link_that_leads_elsewhere_later_is_refused(tmp_path):
+    for name in ("good.py", "evil.py"):
+        (tmp_path / name).write_text(PROGRAM)
+    (tmp_path / "link.py").symlink_to("good.py")
+    programs.typed(tmp_path / "link.py")
+    (tmp_path / "link.py").unlink()
+    (tmp_path / "link.py").symlink_to("evil.py")
+    with pytest.raises(programs.NotTyped):
+        programs.execute(tmp_path / "link.py")
+
+
+def test_results_name_their_study_by_name_and_digest(made, example):
+    stated = documents.parse((made / "config.yaml").read_text(), "config")
+    assert stated["experiment"] == "own/lowered"
+    assert stated["study_file"]["name"] == "lowered.py"
+    assert len(stated["study_file"]["sha256"]) == 64
+    assert (made / "study.py").read_bytes() == (example / "lowered.py").read_bytes()
+    attributes = [json.loads(file.read_text()) for file in made.glob("*.zarr/.zattrs")]
+    assert {stored["study"]["experiment"] for stored in attributes} == {"own/lowered"}
+    assert str(example / "lowered.py") not in (made / "config.yaml").read_text()
+
+
+def test_a_compiled_copy_beside_a_program_is_not_read(tmp_path):
+    """It need not be what a reader of the program saw."""
+    file = tmp_path / "mine.py"
+    file.write_text(PROGRAM)
+    py_compile.compile(str(file), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    file.write_text("STUDY = 1\n")
+    programs.typed(file)
+    module, content = programs.execute(file)
+    assert (vars(module)["STUDY"], content) == (1, b"STUDY = 1\n")
+    assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda values: values["drawings"][0].update(name="../../outside"), "name of a file"),
+        (lambda values: values["drawings"][0].update(name="absent"), "absent.svg"),
+        (lambda values: values.update(rows=3), "rows must be a list"),
+        (lambda values: values["verdicts"][0]["judgement"].update(word="<script>"), "word must be"),
+        (lambda values: values.pop("title"), "lacks the key 'title'"),
+        (lambda values: values.update(more=1), "unknown key 'more'"),
+    ],
+)
+def test_kept_sections_are_checked(forgotten, change, words, capsys):
+    values = json.loads((forgotten / "section.json").read_text())
+    change(values)
+    (forgotten / "section.json").write_text(json.dumps(values))
+    assert cli.main(["report", str(forgotten)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_names_of_a_studys_parts_are_no_paths(tmp_path):
+    """A store, a figure or a training lies in the folder of its run."""
+    for name in ("../outside", "/outside", "..", "a/b", ""):
+        with pytest.raises(SinkjaxError, match="name of a file"):
+            store_path(tmp_path, name)
+        drawing = Drawing(name, None, "a caption")
+        vars(drawing).update(svg=b"", png=b"")
+        with pytest.raises(SinkjaxError, match="name of a file"):
+            write_results(Section("mine", "a title", "", (), (), (), (drawing,)), tmp_path / "out")
+    assert [*tmp_path.rglob("*")] == []
+
+
+def test_texts_of_a_kept_section_are_no_markup(forgotten):
+    evil = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    values = json.loads((forgotten / "section.json").read_text())
+
+    def poisoned(value: object) -> object:
+        if isinstance(value, dict):
+            return {key if key in whole else evil: poisoned(entry) for key, entry in value.items()}
+        return [poisoned(entry) for entry in value] if isinstance(value, list) else evil if value in texts else value
+
+    whole = {*json.dumps(values).replace(":", " ").split('"')}
+    texts = {values["title"], values["question"], *values["notes"], *values["featured"], *values["findings"]}
+    texts |= {row["condition"] for row in values["rows"]} | {one["statement"] for one in values["verdicts"]}
+    (forgotten / "section.json").write_text(json.dumps(poisoned(values)))
+    assert cli.main(["report", str(forgotten)]) == 0
+    page = (forgotten / "report.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
