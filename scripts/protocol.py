@@ -1,6 +1,7 @@
 """Put the runs of the protocol of 0.4, and finished runs that replace or complete them, into the tables of the pages.
 
     python scripts/protocol.py adopt RUN --commit C --seconds S    # keep a finished run in docs/results/data/mended; then publish
+    python scripts/protocol.py adopt RUN --commit C --seconds S --model NAME    # a run of docs/results/plan-qwen.md, in data/qwen
     python scripts/protocol.py publish                             # kept runs into the tables; then scripts/findings.py
 
 The runs of the frozen list are in docs/results/data/protocol-0.4. A run in data/mended takes the place of one there of the
@@ -15,7 +16,9 @@ import json
 import lzma
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import findings
@@ -25,7 +28,7 @@ from named import CLAIMS, DATA, DOCS, SUMMARY, condition, read
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, write
 
-KEPT, MENDED = DOCS / DATA / "protocol-0.4", DOCS / DATA / "mended"
+KEPT, MENDED, QWEN = (DOCS / DATA / name for name in ("protocol-0.4", "mended", "qwen"))
 TEXT = "wikitext"  # the name of the articles, in place of their path
 CLAIMED, SUMMARISED, FACTS = "claims.csv", "summary.csv", "run.json"
 SHOWN = Path("figures") / f"{findings.DRAWING}.png"
@@ -39,6 +42,7 @@ def main() -> None:
     adopting.add_argument("folder", type=Path, help="the run, on the articles of WikiText-2's test split")
     adopting.add_argument("--commit", required=True, help="the code")
     adopting.add_argument("--seconds", type=float, required=True, help="its processor time")
+    adopting.add_argument("--model", help="the name in the tables of a model that was given as a file")
     commands.add_parser("publish", help="put the claims and summaries of kept runs into the tables")
     options = parser.parse_args()
     if options.command == "publish":
@@ -46,7 +50,11 @@ def main() -> None:
         return
     line = ["git", "rev-parse", options.commit]
     commit = subprocess.run(line, cwd=DOCS, capture_output=True, text=True, check=True).stdout.strip()
-    adopt(options.folder, {"seconds": round(options.seconds), "commit": commit})
+    made = {"seconds": round(options.seconds), "commit": commit}
+    if options.model:
+        adopt(options.folder, made, {"model": options.model}, QWEN)
+    else:
+        adopt(options.folder, made)
 
 
 def settings(folder: Path) -> dict[str, Any]:
@@ -54,14 +62,14 @@ def settings(folder: Path) -> dict[str, Any]:
     return documents.parse((folder / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
 
 
-def adopt(out: Path, made: dict[str, object]) -> None:
-    """Copy a run's settings, tables and shown figure into data/mended, whole or not at all."""
-    stated = settings(out)
-    target = MENDED / f"{stated['experiment'].replace('/', '-')}-{stated['model']}"
+def adopt(out: Path, made: dict[str, object], names: Mapping[str, str] = MappingProxyType({}), kept: Path = MENDED) -> None:
+    """Copy a run's settings, tables and shown figure into a folder, whole or not at all. names: of settings that are files."""
+    stated = {**settings(out), "text": TEXT, **names}
+    target = kept / f"{stated['experiment'].replace('/', '-')}-{stated['model']}"
     folder = target.with_suffix(".new")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / SHOWN.parent).mkdir(parents=True)
-    write(folder / CONFIG_FILE, documents.dump({**stated, "text": TEXT}))
+    write(folder / CONFIG_FILE, documents.dump(stated))
     write(folder / CLAIMED, (out / CLAIMED).read_bytes())
     write(folder / f"{SUMMARISED}.gz", gzip.compress((out / SUMMARISED).read_bytes(), mtime=0))
     if (out / SHOWN).exists():
