@@ -14,6 +14,7 @@ from sinkjax.runtime.resources import cache_folder
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 PLATFORMS_VARIABLE = "JAX_PLATFORMS"
 SHORTEST_COMPILATION = 0.1  # seconds; programs that compile faster are not worth a file
+CACHE_BYTES = 2 * 2**30  # of compiled programs; those that were used longest ago go first
 
 
 def start_jax(platform: str, dtype: str, join: bool = False) -> None:
@@ -31,6 +32,8 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
         jax.config.update(f"jax_{name}", value)
     if not os.environ.get(CACHE_VARIABLE):
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        if "JAX_COMPILATION_CACHE_MAX_SIZE" not in os.environ:
+            jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
     if dtype == "float64":
         jax.config.update("jax_enable_x64", True)
