@@ -222,13 +222,13 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
     columns = [f"n = {n}" for n in sizes]
     return "\n\n".join(
         (
-            f"False words (%), at the worst of all truths, claims, spreads and tails, in {lines[0]['draws']} draws, and from"
+            f"False verdicts (%), at the worst of all truths, claims, spreads and tails, in {lines[0]['draws']} draws, and from"
             f" which n they are at most {MOST:.0%}:",
             markdown(("samples of D", *columns, f"{MOST:.0%} from n ="), rows("false", shape, unseen=True)),
             "Decided for n samples and undecided for n + 1 (% of all draws, at the worst of all truths):",
             markdown(("samples of D", *columns), rows("undone", shape)),
-            "Right words (%):",
-            markdown(("samples of D", "claim, truth", "word", *columns), rows("right", truth)),
+            "Right verdicts (%):",
+            markdown(("samples of D", "claim, truth", "verdict", *columns), rows("right", truth)),
         )
     )
 
