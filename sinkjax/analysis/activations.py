@@ -43,8 +43,8 @@ def hidden_median(record: Statistics) -> Floats:
     """Return the median |h| of each hidden state, over all positions and dims.
 
     Args:
-        record: Statistics by name, with state_median (this value), or with resid_median: the median of the positions' medians is
-            then used instead.
+        record: Statistics by name, with state_median (this value), or with resid_median, from which the median of the positions'
+            medians is used instead.
 
     Returns:
         float[..., prompt, depth].
@@ -71,7 +71,7 @@ def massive_activations(
         threshold, ratio: See `is_massive`.
 
     Returns:
-        1, 0 or NaN: float[..., prompt, depth], with a last axis of positions where `position` is None.
+        1, 0 or NaN: float[..., prompt, depth], with a last axis of positions if `position` is None.
 
     Raises:
         SinkjaxError: A statistic was not measured; the position is outside the record; a threshold is not finite.
@@ -88,7 +88,7 @@ def norm_ratio(record: Statistics, position: ArrayLike | None = None) -> Floats:
         position: int, int[prompt], or None for all.
 
     Returns:
-        float[..., prompt, depth], with a last axis of positions where `position` is None; NaN in a prompt of one token.
+        float[..., prompt, depth], with a last axis of positions if `position` is None; NaN in a prompt of one token.
 
     Raises:
         SinkjaxError: The statistic was not measured; the position is outside the record.
@@ -104,10 +104,10 @@ def top1_over_median(record: Statistics, position: ArrayLike | None = None) -> F
         position: int, int[prompt], or None for all.
 
     Returns:
-        As `norm_ratio`; NaN where the median is 0.
+        The same shape as from `norm_ratio`; NaN where the median is 0.
 
     Raises:
-        SinkjaxError: See `norm_ratio`.
+        SinkjaxError: A statistic was not measured; the position is outside the record.
     """
     return records.at(records.ratio(records.measured(record, "resid_max"), records.measured(record, "resid_median")), position)
 
@@ -117,7 +117,7 @@ def largest_activation(record: Statistics, where: ArrayLike | None = None) -> Pe
 
     Args:
         record: Statistics by name, with resid_max.
-        where: bool[prompt, position], the positions to choose from (for example from `token_mask`, to find activations on full
+        where: bool[prompt, position], the positions to search (for example from `token_mask`, to find activations on full
             stops); None for all.
 
     Returns:
@@ -145,7 +145,7 @@ def massive_onset(
         float[..., prompt]: the depth, 0 for the embedding; `NEVER` (inf) if no depth has one.
 
     Raises:
-        SinkjaxError: See `massive_activations`.
+        SinkjaxError: A statistic was not measured; the position is outside the record; a threshold is not finite.
     """
     massive = massive_activations(record, position, threshold=threshold, ratio=ratio)
     return onset(massive if position is not None else np.fmax.reduce(massive, axis=-1), 0.5)
@@ -162,7 +162,7 @@ def onset(values: ArrayLike, threshold: float) -> Floats:
         float[...]: `NEVER` (inf) if no value exceeds it, so that a mean cannot hide this; NaN if a NaN comes first.
 
     Raises:
-        SinkjaxError: The threshold is not one finite number.
+        SinkjaxError: The threshold is not a single finite number.
     """
     values = np.asarray(values, dtype=np.float64)
     undefined = np.isnan(values)

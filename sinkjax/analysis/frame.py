@@ -56,13 +56,13 @@ def to_frame(
         over: The axis of the means and intervals; None for one row per value. Prompts of a study that share documents are
             clustered by them.
         level: Coverage of the intervals, between 0 and 1.
-        **options: The metric's options (`key=0`, `per="layer"`); a statistic has none.
+        **options: Options of the metric (`key=0`, `per="layer"`); a statistic has none.
 
     Returns:
         One column per remaining axis (`edit`, `layer`, ...) with its labels, one per coordinate of the edits (`edit_strength`,
-        ...; see `Edit.named`), and one with the name of the measure. If `over` is given, the last is replaced by mean, low, high
-        and n (`sinkjax.intervals.intervals`): undefined and never reached values are excluded, and n counts the others. The ends
-        are NaN if n is below 8 or no interval exists.
+        ...; see `Edit.named`), and one with the name of the measure. If `over` is given, this last column is replaced by mean,
+        low, high and n (`sinkjax.intervals.intervals`): values that are undefined or never reached are excluded, and n counts
+        the others. The ends are NaN if n is below 8 or no interval exists.
 
     Raises:
         SinkjaxError: The measure is unknown, has no axis `over` or does not accept an option; the result lacks a statistic that

@@ -30,9 +30,9 @@ class Interval:
     Its text form is: mean [low, high] (remarks).
 
     Attributes:
-        mean: None without finite samples.
-        low, high: The ends; None if no interval exists.
-        n: Number of finite samples, the ones that count.
+        mean: Mean of the finite samples; None if there are none.
+        low, high: Ends of the interval; None if no interval exists.
+        n: Number of finite samples, which are the ones used.
         excluded: Number of other samples (NaN: undefined; inf: never reached).
         level: Coverage, between 0 and 1.
         method: "BCa", "percentile", "t", "clustered t" or "none"; in judgements "t", "two-way t" or "none".
@@ -65,12 +65,12 @@ class Intervals:
     """Means over samples and their intervals, as named arrays of one shape that can be indexed.
 
     Attributes:
-        mean: float64[...], NaN without finite samples.
+        mean: float64[...], the means; NaN if there are no finite samples.
         low, high: float64[...], the ends; NaN if no interval exists.
         n, excluded: int64[...], as for `Interval`.
         method, note: str[...], as for `Interval`.
-        samples: float64[..., n].
-        level: Coverage.
+        samples: float64[..., n], the samples.
+        level: Coverage, between 0 and 1.
         clusters: int[n], as for `Interval`.
     """
 
@@ -107,14 +107,14 @@ class Intervals:
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """Return the random generator of (seed, name), independent of anything drawn before.
+    """Return the random generator of (seed, name), which does not depend on earlier draws.
 
     Args:
         seed: At least 0.
         name: Name of the stream.
 
     Returns:
-        A generator.
+        The generator.
 
     Raises:
         SinkjaxError: The seed is negative.
@@ -127,7 +127,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 def interval(
     values: ArrayLike, *, level: float = 0.95, resamples: int | None = None, seed: int = 0, clusters: ArrayLike | None = None
 ) -> Interval:
-    """Compute the mean of one row of samples and its interval.
+    """Compute the mean of one row of samples, with its interval.
 
     Args:
         values: float[n].
@@ -137,7 +137,7 @@ def interval(
         The interval.
 
     Raises:
-        SinkjaxError: See `intervals`; there is more than one row of samples.
+        SinkjaxError: There is more than one row of samples; any error of `intervals`.
     """
     values = np.asarray(values)
     if values.ndim != 1:
@@ -155,12 +155,12 @@ def intervals(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> Intervals:
-    """Compute the mean over `axis` and its interval, for each row of a table.
+    """Compute the mean over `axis`, with its interval, for each row of a table.
 
-    We use the bias-corrected and accelerated bootstrap (Efron 1987; scipy.stats.bootstrap), or the percentile bootstrap if that
-    is undefined. If there are fewer than `FEWEST_RESAMPLED` samples, we use Student's t. If samples share clusters, we use t with
-    cluster-robust errors (Liang and Zeger 1986) and one degree of freedom less than the number of clusters. A row's interval does
-    not depend on the other rows.
+    The method is the bias-corrected and accelerated bootstrap (Efron 1987; scipy.stats.bootstrap), or the percentile bootstrap
+    if that is undefined. With fewer than `FEWEST_RESAMPLED` samples it is Student's t. If samples share clusters, it is t with
+    cluster-robust errors (Liang and Zeger 1986) and one degree of freedom less than the number of clusters. A row's interval
+    does not depend on the other rows.
 
     Args:
         values: float[..., n, ...]; NaN and inf are excluded from their row and counted.
@@ -171,11 +171,11 @@ def intervals(
         clusters: int[n], equal for samples that are not independent (e.g. passages of one document); None if all are independent.
 
     Returns:
-        Named arrays, shaped as `values` without `axis`.
+        Named arrays, with the shape of `values` without `axis`.
 
     Raises:
-        SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range; there is not one
-            cluster per sample."""
+        SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range; `clusters`
+            does not have one entry per sample."""
     values = np.asarray(values, dtype=np.float64)
     refuse(not -values.ndim <= axis < values.ndim, f"axis {axis} does not exist in an array of shape {values.shape}")
     refuse(not 0 < level < 1, f"level must lie between 0 and 1, not {level}")
@@ -218,10 +218,10 @@ def paired_differences(
         axis, level, resamples, seed, clusters: See `intervals`.
 
     Returns:
-        As `intervals`.
+        The same as from `intervals`, for the differences.
 
     Raises:
-        SinkjaxError: See `intervals`; the baseline does not broadcast.
+        SinkjaxError: The baseline does not broadcast; any error of `intervals`.
     """
     edited, baseline = np.asarray(edited, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     try:
@@ -234,7 +234,7 @@ def paired_differences(
 
 
 def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLike]) -> NDArray[np.float64]:
-    """Compute jackknife pseudo-values of a smooth function of means; their `interval` is that function's (Tukey 1958).
+    """Compute jackknife pseudo-values of a smooth function of means; its interval is their `interval` (Tukey 1958).
 
     Args:
         values: float[n, ...], finite, at least 2 samples.
@@ -256,17 +256,17 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLi
 
 
 def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
-    """Return the clusters as an array, or None if no two samples share one.
+    """Return the clusters as an array, or None if no two samples share a cluster.
 
     Args:
-        clusters: int[n] or str[n], the cluster of each sample; None if no two samples share one.
+        clusters: int[n] or str[n], the cluster of each sample; None if no two samples share a cluster.
         n: Number of samples.
 
     Returns:
         int[n] or str[n], or None.
 
     Raises:
-        SinkjaxError: There is not one cluster for each sample.
+        SinkjaxError: `clusters` does not have one entry per sample.
     """
     if clusters is None:
         return None

@@ -21,7 +21,7 @@ NO_OP, BROADCAST, RANK = 0.2, 0.5, 1.5  # bounds on the ratio and on |U|^2 / sig
 
 
 class SinkKind(NamedTuple):
-    """The kinds of a record's sinks, as arrays [prompt, layer, head].
+    """Kinds of the sinks in a record, as arrays [prompt, layer, head].
 
     Attributes:
         kind: str: "no-op", "broadcast" or "neither"; "" if there is no event.
@@ -102,11 +102,11 @@ ALIGNED = 0.9  # minimum |cosine| with the first token's state (Wong et al., arX
 
 
 def sink_positions(record: Statistics, eps: float = 0.3, *, min_queries: int = 8, statistic: str = RECEIVED) -> NDArray[np.bool_]:
-    """Return the positions that are a sink: Some head gives them more than `eps` of its attention.
+    """Return the positions that are sinks: some head gives them more than `eps` of its attention.
 
     Args:
         record: Statistics by name, with `statistic`.
-        eps: A head sinks on a key whose mean attention is above this (Gu et al., arXiv 2410.10781).
+        eps: Threshold: a head sinks on a key if the key's mean attention is above it (Gu et al., arXiv 2410.10781).
         min_queries: Consider only keys that at least this many queries see.
         statistic: "attention_received" or "attention_share".
 
@@ -121,10 +121,10 @@ def sink_positions(record: Statistics, eps: float = 0.3, *, min_queries: int = 8
 
 
 class SecondarySinks(NamedTuple):
-    """Aligned tokens in each layer's input, as arrays [..., prompt, layer].
+    """Tokens aligned with the first one in each layer's input, as arrays [..., prompt, layer].
 
     Attributes:
-        share: Share of the tokens after the first that are aligned; NaN if there is no such token.
+        share: Share of the tokens after the first that are aligned; NaN if the prompt has only one token.
         attention: Mean attention to aligned tokens in the layer, over heads and tokens; NaN if none is aligned.
         others: Mean attention to the other tokens; NaN if all are aligned.
     """
@@ -148,7 +148,7 @@ def secondary_sinks(
         statistic: "attention_received", or "attention_share" for attention whose rows do not sum to 1.
 
     Returns:
-        Share of aligned tokens, attention to them and to the others: float[..., prompt, layer] each.
+        The share of aligned tokens, and the attention to them and to the others: float[..., prompt, layer] each.
 
     Raises:
         SinkjaxError: A statistic was not measured; `min_queries` is below 1; `cosine` is not in 0..1.

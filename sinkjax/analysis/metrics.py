@@ -96,10 +96,11 @@ def sink_rate_among(
         statistic: "attention_received" or "attention_share".
 
     Returns:
-        As `sink_rate`; NaN for a prompt without a chosen key that `min_queries` queries see.
+        The same shape as from `sink_rate`; NaN for a prompt without a chosen key that `min_queries` queries see.
 
     Raises:
-        SinkjaxError: See `sink_rate`; `where` is not boolean or does not fit; `min_queries` is below 1.
+        SinkjaxError: The statistic was not measured; `where` is not boolean or does not fit; `min_queries` is below 1; `per`,
+            `rule` or `statistic` is unknown.
     """
     scores = records.key_scores(record, statistic, rule)
     chosen = records.candidates(scores, where, min_queries)[..., None, None, :]
@@ -110,7 +111,7 @@ def sink_rate_among(
 def sink_position(
     record: Statistics, where: ArrayLike | None = None, *, min_queries: int = 8, per: str = "prompt", statistic: str = RECEIVED
 ) -> Peak:
-    """Find the key that receives the most attention, and how much, averaged over heads as `per` specifies.
+    """Find the key that receives the most attention, and its amount, averaged over heads as `per` specifies.
 
     Args:
         record: Statistics by name, with `statistic`.
@@ -124,7 +125,8 @@ def sink_position(
         that `min_queries` queries see. Ties go to the lowest key.
 
     Raises:
-        SinkjaxError: See `sink_rate_among`.
+        SinkjaxError: The statistic was not measured; `where` is not boolean or does not fit; `min_queries` is below 1; `per` or
+            `statistic` is unknown.
     """
     received = records.measured(record, records.known_statistic(statistic))
     candidates = records.candidates(received, where, min_queries)
@@ -147,11 +149,11 @@ def sink_onset(
         statistic: "attention_received" or "attention_share".
 
     Returns:
-        float[..., prompt]: the layer, from 0; `NEVER` (inf) if there is none; NaN if the sink rate is undefined in an earlier
-        layer.
+        float[..., prompt]: the layer, from 0; `NEVER` (inf) if no layer qualifies; NaN if the sink rate is undefined in an
+        earlier layer.
 
     Raises:
-        SinkjaxError: See `sink_rate`.
+        SinkjaxError: The statistic was not measured; the key is outside the record; `rule` or `statistic` is unknown.
     """
     return onset(sink_rate(record, key, eps, per="layer", rule=rule, statistic=statistic), share)
 
@@ -176,10 +178,10 @@ def undecided_heads(
         key, eps, per, rule, statistic: See `sink_rate`.
 
     Returns:
-        As `sink_rate`.
+        The same shape as from `sink_rate`.
 
     Raises:
-        SinkjaxError: See `sink_rate`; the records differ in shape.
+        SinkjaxError: The records differ in shape; any error of `sink_rate`.
     """
     one, two = (records.pick(records.key_scores(each, statistic, rule), key, inner=2) for each in (record, other))
     refuse(one.shape != two.shape, f"the two records differ in shape: {one.shape} and {two.shape} (prompts, layers, heads)")
@@ -194,10 +196,10 @@ def mean_nll(record: Statistics, lengths: ArrayLike | None = None) -> Floats:
 
     Args:
         record: Statistics by name, with nll.
-        lengths: int[prompt], the tokens of each prompt; if given, a NaN before a prompt's end makes its mean NaN.
+        lengths: int[prompt], number of tokens of each prompt; if given, a NaN before a prompt's end makes its mean NaN.
 
     Returns:
-        float[..., prompt] in nats per token; NaN in a prompt of one token; not finite if a token's loss is not.
+        float[..., prompt] in nats per token; NaN for a prompt of one token; not finite if a token's loss is not finite.
 
     Raises:
         SinkjaxError: The statistic was not measured; the lengths do not fit.
@@ -222,7 +224,7 @@ def perplexity(record: Statistics, lengths: ArrayLike | None = None) -> Floats:
         float[..., prompt].
 
     Raises:
-        SinkjaxError: See `mean_nll`.
+        SinkjaxError: The statistic was not measured; the lengths do not fit.
     """
     return np.exp(mean_nll(record, lengths))
 
@@ -235,7 +237,7 @@ def token_mask(
     Args:
         tokens: int[prompt, position].
         decode: A function from token ids to text, such as a tokenizer's.
-        texts: Accepted texts of a token.
+        texts: The texts to match.
 
     Returns:
         bool[prompt, position]. Padding may be included; a record has no values there.

@@ -25,27 +25,27 @@ AHEAD = 1e-6  # the largest weight on a later key that may be rounding
 def from_tensors(
     attention: Tensors = None, hidden: Tensors = None, lengths: ArrayLike | None = None, last_is_normed: bool = True
 ) -> Record:
-    """Reduce attention maps and hidden states to the record that all functions of `sinkjax.metrics` read.
+    """Reduce attention maps and hidden states to the record that all functions of `sinkjax.metrics` accept.
 
-    Arrays may be NumPy's, JAX's or PyTorch's, in any floating-point dtype, on any device, and may need a gradient: each layer is
-    detached, copied to the host if it is not there, and reduced in float32 (float64 stays).
+    Arrays may come from NumPy, JAX or PyTorch, in any floating-point dtype, on any device, and may need a gradient: each layer
+    is detached, copied to the host if it is not there, and reduced in float32 (float64 stays).
 
     Args:
         attention: Weights after the softmax, [B, H, T, T] (one layer; queries, then keys), [L, B, H, T, T], or a sequence of
             [B, H, T, T] with one entry per layer, like `outputs.attentions` of transformers.
         hidden: Residual streams, [D, B, T, d] with one entry per depth, or a sequence of [B, T, d], like `outputs.hidden_states`.
             The first one counts as depth 0, which is the embedding there.
-        lengths: int [B], the tokens of each prompt, padded on the right; None: all T.
-        last_is_normed: Whether the last entry of `hidden` has passed the model's final norm, as in transformers, which cannot be
-            undone: its depth is then NaN. False for residual streams only.
+        lengths: int [B], number of tokens of each prompt, padded on the right; None: all T.
+        last_is_normed: Whether the last entry of `hidden` has passed the model's final norm, as in transformers. This cannot be
+            undone, so its depth is then NaN. False if all entries are residual streams.
 
     Returns:
         From `attention`: `attention_received` and `attention_share` [B, L, H, T]. From `hidden`: `resid_max`, `resid_norm`,
         `resid_median`, `resid_first_cosine` [B, D, T], and `state_median` [B, D]. Entries beyond a prompt's length are NaN.
 
     Raises:
-        SinkjaxError: Neither is given; an array has another shape, or is not of floats; layers differ in shape; a query gives
-            weight to a later key; lengths do not fit.
+        SinkjaxError: Neither array is given; an array has another shape, or is not of floats; layers differ in shape; a query
+            gives weight to a later key; lengths do not fit.
     """
     from sinkjax.probes.record import Record
 
