@@ -35,19 +35,19 @@ class Card:
 
     Attributes:
         model: The model's source, as `model.source` has it, with the digests of its weights and config and its `vocab_size`.
-        prompts: Number, length and text of the prompts of all measurements.
-        passages: Their token ids, `sinks`, and those of the passages of costs and remedies, `costs`.
-        bos: `policy`, "model" or "none", whichever has the lower loss (None: token ids); `token`, the model's BOS; `gain`, by how
-            much it lowers the loss; `trained`, the text that stood first in the model's training, `known`, how this is known, and
-            `lack`, the number of prompts that do not begin with it.
-        where: Whether and where it sinks.
-        hangs: The cause of the sink: its position, its token, or another.
-        maker: Who makes the activation; a sentence if there is none to find.
-        purpose: The use that the model makes of the sink; None without a sink.
-        cost: Its cost with few bits and few keys, and with the remedies, on other prompts where the text has any.
+        prompts: Number, length and text of the prompts that all measurements use.
+        passages: `sinks`, the token ids of these prompts, and `costs`, the token ids of the passages for costs and remedies.
+        bos: `policy`, "model" or "none", whichever has the lower loss (None: token ids); `token`, the model's BOS; `gain`, the
+            amount by which it lowers the loss; `trained`, the text that came first in the model's training; `known`, how this is
+            known; and `lack`, the number of prompts that do not begin with it.
+        where: Whether and where the model sinks.
+        hangs: The cause of the sink: its position, its token, or something else.
+        maker: The components that make the activation; a sentence if there is no activation to explain.
+        purpose: The model's use of the sink; None without a sink.
+        cost: The sink's cost with few bits and few keys, and with the remedies, on other prompts if the text has any.
         mask: `precision` and `recall` of `sink_mask` with `sink_tokens()`, on the prompts of `cost`; `by_position`, the same for
             the position of the sinks; and `by_token`, a list of the same for each token that is known to sink.
-        prefix: The keys and values of `hangs.best`; None without a sink, or where they would depend on the text.
+        prefix: The keys and values of `hangs.best`; None without a sink, or if they would depend on the text.
     """
 
     model: dict[str, Any]
@@ -63,7 +63,7 @@ class Card:
     prefix: SinkPrefix | None = field(default=None, repr=False)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the card as (heading, sentence), one for a line of a terminal."""
+        """Return the card as pairs (heading, sentence), one per line of a terminal."""
         rows = [
             ("sinks", self.where.sentence()),
             ("elsewhere", self._elsewhere()),
@@ -79,7 +79,7 @@ class Card:
         return [(name, text) for name, text in rows if text]
 
     def advice(self) -> list[str]:
-        """Say what to do, from the numbers measured here."""
+        """Return the advice that follows from the numbers measured here."""
         advice = []
         plain = self.cost.of(TENSOR)
         if self.bos["gain"] and (self.bos["gain"]["low"] or 0.0) > 0:
@@ -97,21 +97,21 @@ class Card:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The model and the passages, as JSON: a folder takes another card only if these are the same."""
+        """The model and the passages, as JSON: a card in a folder is replaced only by one with the same."""
         return files.identity_of(self.model, self.passages)
 
     def save(self, folder: str | Path) -> Path:
-        """Save card.json, sink_tokens.json, clamp.json and, if there is one, prefix.safetensors as one whole folder.
+        """Save card.json, sink_tokens.json, clamp.json and, if there is one, prefix.safetensors, all as one folder.
 
         Args:
-            folder: A new or empty local folder, or that of a card of the same model on the same passages, which is replaced.
+            folder: A new or empty local folder, or one with a card of the same model on the same passages, which is replaced.
 
         Returns:
             The folder.
 
         Raises:
             SinkjaxError: The folder has other content or another card; it is a URL, a link or the working directory; no
-                permission or no space. An earlier card there stays as it is.
+                permission or no space. An earlier card in the folder is then unchanged.
         """
         return files.put(folder, self.files(), self.identity)
 
@@ -125,7 +125,7 @@ class Card:
         return {name: files.as_json(content) for name, content in contents.items()} | prefix
 
     def sink_tokens(self) -> dict[str, Any]:
-        """Return where sinks are, for `sink_mask`: positions, or token ids that are sinks at any position."""
+        """Return the sinks for `sink_mask`: positions, or token ids that are sinks at any position."""
         return _sink_tokens(self.where, self.hangs) | {"vocab_size": self.model["vocab_size"]}
 
     def clamp(self) -> dict[str, Any]:
@@ -212,27 +212,27 @@ def card(
     documents: Division = "auto",
     attention_impl: str = "auto",
 ) -> Card:
-    """Measure the sink card of a model: the place, cause, maker, purpose and cost of its sinks.
+    """Measure the sink card of a model: the position, cause, maker, purpose and cost of its sinks.
 
     Args:
         model: The model.
         text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
-        prompts: Number of passages; half as many others, if there are any, are for costs and remedies. None: 32, or all of a
-            shorter text of your own, of which a third is for these if there are 12 or more.
+        prompts: Number of passages; half as many others, if the text has them, are for costs and remedies. None: 32, or all
+            passages of a shorter text of your own; a third of these is then for costs and remedies if there are 12 or more.
         length: Tokens of a prompt, cut to the model's context; None: 64, or fewer if a text of your own has shorter passages.
-        more: Whether further remedies, 4 bits and small caches are measured too.
-        seed: Seed of the choice of passages.
+        more: Whether to measure further remedies, 4 bits and small caches too.
+        seed: Seed for the choice of passages.
         log: Called with a line before each part.
         field: Name of the field with the text in a file of records.
-        documents: The documents of a plain text: "file", "line", "article" or "auto", as for a study.
-        attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have an attention of their own.
+        documents: The unit that counts as a document in plain text: "file", "line", "article" or "auto", as for a study.
+        attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have their own attention.
 
     Returns:
         The card: `lines()` for a terminal, and `save(folder)` for its files.
 
     Raises:
         SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones; a
-            loss is not finite, as where a model overflows in float16.
+            loss is not finite, for example because the model overflows in float16.
     """
     log("prompts, with and without a BOS")
     chosen = TextChoice(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)

@@ -83,7 +83,7 @@ def load_sinks(path: str | Path, model: Model) -> dict[str, Any]:
         model: The model that it is used with.
 
     Returns:
-        Its content: `positions` that are sinks, `tokens` that are sinks at any position, and their precision and recall.
+        The content: `positions` that are sinks, `tokens` that are sinks at any position, and their precision and recall.
 
     Raises:
         SinkjaxError: The file is missing, has changed since it was written, or belongs to another model.
@@ -174,7 +174,7 @@ def sink_mask(tokens: ArrayLike, sinks: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Return which tokens are sinks.
 
     Args:
-        tokens: Token ids, int [..., T], with the prefix that the model reads.
+        tokens: Token ids, int [..., T], including the prefix that the model reads.
         sinks: The content of sink_tokens.json (`load_sinks`): `positions` that are sinks, and `tokens` that are sinks at any
             position.
 
@@ -182,8 +182,8 @@ def sink_mask(tokens: ArrayLike, sinks: Mapping[str, Any]) -> NDArray[np.bool_]:
         bool [..., T].
 
     Raises:
-        SinkjaxError: The content has changed since it was written, or is not of a sink_tokens.json; tokens are not ids of the
-            vocabulary.
+        SinkjaxError: The content has changed since it was written, or is not that of a sink_tokens.json; `tokens` has an id
+            outside the vocabulary.
     """
     refuse(not isinstance(sinks, Mapping), f"sinks must be the content of {SINKS}, not {short(sinks)}")
     if {"version", "checksum"} & sinks.keys():

@@ -27,19 +27,19 @@ KINDS = {LinearScaling: "linear", DynamicScaling: "dynamic", Llama3Scaling: "lla
 
 
 def export(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
-    """Write a Llama-shaped model as `save_pretrained` of transformers would.
+    """Write a Llama-shaped model in the same way as transformers' `save_pretrained`.
 
     Args:
         model: The model.
         folder: A folder for this export only; an earlier export is replaced once the new one is complete.
-        dtype: Dtype of the stored weights; None keeps it.
+        dtype: Dtype of the stored weights; None keeps the model's.
         card: Markdown for README.md; None for a short note on the model's origin.
 
     Returns:
         The folder.
 
     Raises:
-        SinkjaxError: The architecture is not a Llama's (the field is named); also as for `save`.
+        SinkjaxError: The architecture is not a Llama's (the field is named); any error of `save`.
     """
     check_model(model)
     folder = user_path(folder)

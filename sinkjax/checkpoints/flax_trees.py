@@ -59,18 +59,18 @@ def from_flax(
         model = sinkjax.from_flax("gemma-3-1b-it", gemma.gm.ckpts.load_params(path))     # with the config.json of the hub
 
     Args:
-        config: See `from_arrays`: a config.json, its folder or its mapping, a config of transformers, or a `sinkjax.Config`.
-        tree: The parameters: nested mappings (of linen with or without "params" around them) or an `nnx.State`, with names as in
+        config: A config.json, its folder or its mapping, a config of transformers, or a `sinkjax.Config`, as for `from_arrays`.
+        tree: The parameters: nested mappings (for linen, with or without the outer "params") or an `nnx.State`, with names as in
             the table at the top of this module.
         family: The model type whose names are used, if the config does not state it; required with a `sinkjax.Config`.
-        tokenizer, dtype, ignore_keys, assume, check: See `from_arrays`; `ignore_keys` takes names as in files.
+        tokenizer, dtype, ignore_keys, assume, check: See `from_arrays`; `ignore_keys` lists names as in files.
 
     Returns:
         The model.
 
     Raises:
-        SinkjaxError: See `from_arrays`, with the leaf's name in files, its shape and the shape that the config asks for; a
-            tree without leaves; two leaves of one name; a stack of the Gemma library that is not one.
+        SinkjaxError: Any error of `from_arrays`, with the leaf's name in files, its shape and the shape that the config
+            requires; the tree has no leaves, two leaves with the same name, or a malformed stack of the Gemma library.
     """
     leaves = dict(named_leaves(tree))
     bare = not leaves or "" in leaves  # a bare leaf has no name

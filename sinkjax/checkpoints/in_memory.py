@@ -48,7 +48,7 @@ def from_transformers(
     check: bool = True,
     verify: bool = True,
 ) -> Model:
-    """Convert a causal language model of transformers, of any supported family, in memory and without using the disk.
+    """Convert a causal language model of transformers, of any supported family, in memory without using the disk.
 
         live = transformers.AutoModelForCausalLM.from_pretrained("gpt2")
         model = sinkjax.from_transformers(live, transformers.AutoTokenizer.from_pretrained("gpt2"))
@@ -59,26 +59,26 @@ def from_transformers(
     A tensor that becomes a leaf unchanged (an embedding, a position table, the last norm) shares its memory with the leaf if
     dtype and device are equal, so do not change it in place while it exists. Tensors of layers are stacked and therefore copied.
 
-    The config and the weights are converted. Eight tokens through both models show whether there is anything else: hooks, patched
-    or replaced modules, changed settings of modules, adapters.
+    Only the config and the weights are converted. Eight tokens are run through both models to detect anything else: hooks,
+    patched or replaced modules, changed settings of modules, adapters.
 
     Args:
         model: A `transformers.PreTrainedModel` with its unembedding, on any device.
         tokenizer: A fast tokenizer of transformers, or of a sinkjax model; with None, the model accepts only token ids.
-        dtype: Dtype of all parameters, as for `sinkjax.load`; None for the dtype of most numbers in the model.
+        dtype: Dtype of all parameters, as for `sinkjax.load`; None for the dtype that most numbers in the model have.
         ignore_keys: Config keys and tensor names to ignore deliberately, as for `sinkjax.load`.
         assume: Values for config keys that the model's config omits.
         check: Whether NaN or infinite weights are an error.
-        verify: Whether other numbers than in transformers, on eight tokens, are an error. They are computed in float32, if such a
-            copy fits into memory.
+        verify: Whether it is an error if the numbers differ from transformers' on eight tokens. They are computed in float32 if
+            such a copy fits into memory.
 
     Returns:
-        The model, its parameters in the tree of `params.abstract(config)`; its `sha256` is the same as from files.
+        The model, with its parameters in the tree of `params.abstract(config)`; its `sha256` is the same as from files.
 
     Raises:
         SinkjaxError: The model is of another type, or its family is unknown; a config key or tensor (which is named) is missing,
-            unknown, of the wrong shape, or without data (on the meta device); the tokenizer has no fast form; the model computes
-            something else in transformers, or does not run there.
+            unknown, of the wrong shape, or without data (on the meta device); the tokenizer has no fast form; the model gives
+            different numbers in transformers, or does not run there.
     """
     extras.require("from_transformers", "hub", "transformers")
     import transformers
@@ -128,13 +128,13 @@ def from_arrays(
         without = sinkjax.from_arrays(model.config, changed, family="llama")
 
     Args:
-        config: A config.json as a mapping, or the path of one or of its folder; a config of transformers; or a `sinkjax.Config`.
+        config: A config.json as a mapping, or its path or that of its folder; a config of transformers; or a `sinkjax.Config`.
         arrays: Tensor name -> floating-point array from NumPy, JAX or PyTorch. Linear layers are [outputs, inputs], except in
             families that store them differently, such as GPT-2.
         family: The model type whose names are used, if the config does not state it. With a `sinkjax.Config`, None means the
             paths and shapes of sinkjax's own leaves ("layers.q").
         tokenizer: See `from_transformers`.
-        dtype: Dtype of all parameters, as for `sinkjax.load`; None for the dtype of most numbers in the arrays.
+        dtype: Dtype of all parameters, as for `sinkjax.load`; None for the dtype that most numbers in the arrays have.
         ignore_keys: Config keys and tensor names to ignore deliberately, as for `sinkjax.load`.
         assume: Values for config keys that the config omits; not allowed with a `sinkjax.Config`.
         check: Whether NaN or infinite weights are an error.
@@ -145,7 +145,7 @@ def from_arrays(
 
     Raises:
         SinkjaxError: A config key or tensor is missing, unknown or of the wrong shape (the leaf and both shapes are named); an
-            array is not of floating-point numbers; the family is unknown, or not the config's.
+            array does not hold floating-point numbers; the family is unknown, or not that of the config.
     """
     refuse(not isinstance(arrays, Mapping), f"arrays must be a mapping from tensor names to arrays, not {short(arrays)}")
     ignore_keys, own_tokenizer, where = check_left_out(ignore_keys, assume), as_tokenizer(tokenizer), "these arrays"
@@ -179,7 +179,7 @@ def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
             ("sinkjax").
 
     Returns:
-        Tensor name -> a new array in the dtype of the parameters; `from_arrays` reconstructs the same model, bit for bit. A tied
+        Tensor name -> new array in the dtype of the parameters; `from_arrays` reconstructs the same model, bit for bit. A tied
         unembedding is not included.
 
     Raises:

@@ -47,13 +47,13 @@ def load(
     tokenizer: str | os.PathLike[str] | None = None,
     verify: bool = False,
 ) -> Model:
-    """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
+    """Load a model of any family (see sinkjax/checkpoints/families/), or one written by `save`; weights are cast, not changed.
 
     Args:
-        source: A preset ("smollm2-135m"), the name of a model inside this package (`presets.packaged`), the short name of a model
-            on the Hub (`architectures.architectures`), a folder from Hugging Face or `save`, a .gguf file, or a hub id
-            "owner/name". They are tried in this order; the Hub comes after the local cache. With the prefix "untrained:", the
-            model has the same architecture and tokenizer with random weights (`untrained.draw_params`), and no weights are read.
+        source: A preset ("smollm2-135m"), the name of a model inside this package (`presets.packaged`), the short name of a
+            model on the Hub (`architectures.architectures`), a folder from Hugging Face or `save`, a .gguf file, or a hub id
+            "owner/name". These are tried in this order, the Hub after the local cache. With the prefix "untrained:", the model
+            has the same architecture and tokenizer with random weights (`untrained.draw_params`), and no weights are read.
         dtype: Dtype of all parameters: "float32", "bfloat16", "float16", or "float64" if x64 is enabled.
         revision: Branch, tag or commit of a hub id.
         mesh: Devices over which to shard the parameters, by `params.RULES`, as an automatic mesh regardless of its axis types;
@@ -64,17 +64,18 @@ def load(
             hidden_act, max_position_embeddings, every size and (except for the documented absences in the family's `defaults`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
         check: Whether NaN or infinite weights are an error; False lets you study a broken model.
-        context: The longest prompt in tokens, replacing the files' value; it can be larger unless positions are learned. It is
-            stored with every result, in the config, and noted in the model's source.
+        context: Maximum prompt length in tokens, replacing the files' value; it can be larger unless positions are learned. It
+            is stored with every result, in the config, and noted in the model's source.
         tokenizer: A source, as above, whose tokenizer is used if the files have none; None for their own.
-        verify: Whether to load the same files with transformers too, and raise if it computes other numbers on eight tokens.
+        verify: Whether to load the same files with transformers too, and raise an error if it computes different numbers on
+            eight tokens.
 
     Returns:
-        The model, its parameters on the device.
+        The model, with its parameters on the device.
 
     Raises:
         SinkjaxError: A file, key, tensor or dtype (which is named) is missing, unknown, damaged or contradictory; with `verify`,
-            transformers computes something else.
+            transformers computes different numbers.
     """
     check_dtype(dtype)
     refuse(not isinstance(source, str | os.PathLike), f"the model must be a name or a path, not {short(source)}{hint(source)}")
@@ -112,10 +113,11 @@ def verify(
         attention_impl: See `sinkjax.forward`.
 
     Returns:
-        The differences after each block; `.first` is the first place that differs by more than rounding, or None.
+        The difference after each block; `.first` is the first place that differs by more than rounding, or None.
 
     Raises:
-        SinkjaxError: See `load`; transformers is not installed, or cannot load the files; the model does not fit the attention.
+        SinkjaxError: Any error of `load`; transformers is not installed, or cannot load the files; the model does not fit the
+            attention.
     """
     checkpoint = open_checkpoint(os.fspath(source), revision, check_left_out(ignore_keys, assume), assume)
     model = load_checkpoint(checkpoint, _exact_dtype(checkpoint))

@@ -40,16 +40,16 @@ class Model:
     """A model in memory.
 
     Attributes:
-        config: Its architecture.
+        config: The architecture.
         params: Arrays in the tree of `params.abstract(config)`, all of one dtype.
-        tokenizer: Its tokenizer, or None if its files have none.
-        source: Provenance: kind ("preset", "packaged", "folder", "hub", "gguf", "untrained", "transformers" or
-            "arrays"), name, revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of
-            the tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
-            "bfloat16" or "Q4_1"; None for an untrained model), possibly title (its full name), adapter (the kind and folder of
-            a merged one), stated_context (the files' value, if `load` was given another), tokenizer and ignore_keys (as `load`
-            was given them), part_of and left_out (the model type of which this is the text part, and how many tensors of each
-            other part were left), and assumed (values used for config keys that the files omit).
+        tokenizer: The tokenizer, or None if the files have none.
+        source: Provenance: kind ("preset", "packaged", "folder", "hub", "gguf", "untrained", "transformers" or "arrays"), name,
+            revision (a hub commit, else None), sha256 (of the stored weights, or of randomly drawn ones in the order of the
+            tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
+            "bfloat16" or "Q4_1"; None for an untrained model), and, where they apply, title (the full name), adapter (kind and
+            folder of a merged one), stated_context (the files' value, if `load` was given another), tokenizer and ignore_keys
+            (as passed to `load`), part_of and left_out (the model type of which this is the text part, and how many tensors of
+            each other part were left out), and assumed (values used for config keys that the files omit).
     """
 
     config: Config

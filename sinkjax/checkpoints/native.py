@@ -48,16 +48,16 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
     Args:
         model: The model.
         folder: The folder; an earlier model of this format in it is replaced once the new one is complete.
-        dtype: Dtype of the stored weights; None keeps it.
+        dtype: Dtype of the stored weights; None keeps the model's.
         card: Markdown for README.md; None for a short note on the model's origin.
 
     Returns:
         The folder.
 
     Raises:
-        SinkjaxError: The parameters do not fit the config, or the dtype cannot hold them; the config has a record from outside
-            the library; the folder has other content than a model of this format, is a symbolic link or the working directory; no
-            space.
+        SinkjaxError: The parameters do not fit the config, or the dtype cannot represent them; the config has a record from
+            outside the library; the folder has content other than a model of this format, or is a symbolic link or the working
+            directory; the disk is full.
     """
     check_model(model)
     folder = user_path(folder)

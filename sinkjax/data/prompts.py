@@ -29,17 +29,17 @@ def encode(
     """Encode texts as token ids, one row each, padded on the right.
 
     Args:
-        model: The model, for its tokenizer, vocabulary and context.
-        texts: One text per prompt; or, with `attention_mask`, the ids int [B, S] that another tokenizer made of them.
+        model: The model, whose tokenizer, vocabulary and context are used.
+        texts: One text per prompt; or, with `attention_mask`, the ids int [B, S] from another tokenizer.
         bos: The prefix of each text. "auto": the one that the model was trained with, if any (see `trained_prefix`); "model":
             the BOS token that the model's files name (`model.tokenizer.bos`), whether or not its own tokenizer would add it;
             "tokenizer": its own tokenizer's prefix, if any; "none": nothing; an int: that token id.
-        length: Tokens per row, including the BOS; None: as many as the longest text has, up to the model's context. A longer text
-            is cut to its first tokens, with a warning.
+        length: Tokens per row, including the BOS; None: those of the longest text, up to the model's context. A longer text is
+            cut to its first tokens, with a warning.
         attention_mask: [B, S], 1 for the ids in `texts` and 0 for their padding, which must be on the right.
 
     Returns:
-        Tokens, int32 [B, length], with 0 after each prompt's end, and lengths, int32 [B], each at least 1.
+        The tokens, int32 [B, length], with 0 after each prompt's end, and the lengths, int32 [B], each at least 1.
 
     Raises:
         SinkjaxError: There is no tokenizer; `bos` is "model" but the files name no BOS; a text already starts with the BOS

@@ -49,17 +49,17 @@ class Edit:
 
         Args:
             config: The architecture of the model.
-            lengths: The number of tokens of each prompt, int [B].
+            lengths: Number of tokens of each prompt, int [B].
             T: The padded length of the prompts.
-            dtype: The run's dtype, whose range bounds values; None if unknown.
+            dtype: Dtype of the run, whose range bounds values; None if unknown.
 
         Returns:
-            One `Resolved` for each term.
+            One `Resolved` per term.
 
         Raises:
             SinkjaxError: A layer, head, position or dim is out of range; a position lies beyond a prompt's end; a value has a
-                shape that does not fit, is not finite (LOGITS also takes -inf) or is beyond the dtype; a term addresses no
-                causally visible cell; a row of attention is left without a key.
+                shape that does not fit, is not finite (LOGITS also accepts -inf) or is beyond the dtype's range; a term
+                addresses no causally visible cell; a row of attention is left without a key.
         """
         lengths = np.asarray(lengths)
         try:
@@ -79,8 +79,8 @@ class Edit:
         """Return the same edit under another label, with its own coordinates.
 
         Args:
-            label: Its name in results, a string without control characters.
-            **coordinates: Its place among the edits of a sweep, such as `layer=3, strength=-2.0`. They become the coordinates
+            label: Name in results, a string without control characters.
+            **coordinates: Coordinates among the edits of a sweep, such as `layer=3, strength=-2.0`. They become the coordinates
                 `edit_layer` and `edit_strength` of the result, and columns of `to_frame`, and have no other effect.
 
         Returns:
@@ -116,22 +116,22 @@ def edit(
     centre: str | None = None,
     label: str | None = None,
 ) -> Edit:
-    """Change the selected cells of one site: the primitive of every named edit.
+    """Change the selected cells of one site: the primitive behind every named edit.
 
     Args:
         site: The site, a row of `sinkjax.edits.site.SITES`.
         op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
-            exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream before its norm, for this
-            reader only, and composes only with other injections into what the reader reads.
+            exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream before its norm, for
+            this reader only, and composes only with other injections into the same reader's input.
         value: A scalar, or an array. At vector sites: [dims] over the chosen dims; a donor from another run, [B, dims] or [L, B,
-            dims] ([L, B, H, dims] if the site has heads); or a donor with all positions, [L, B, T, dims] ([L, B, T, H, dims] with
-            heads). The L, B, T and H axes may be 1. At LOGITS and WEIGHTS: [L, B, H]; at WEIGHTS also
-            [L, B, H, T], a row of weights over the keys that each selected query gets. At POSITION: int, [T] or [B, T]. -inf is
-            allowed only at LOGITS, where it masks: it clears the key's visibility, so its weight is exactly 0.
+            dims] ([L, B, H, dims] if the site has heads); or a donor with all positions, [L, B, T, dims] ([L, B, T, H, dims]
+            with heads). The L, B, T and H axes may be 1. At LOGITS and WEIGHTS: [L, B, H]; at WEIGHTS also [L, B, H, T], a row
+            of weights over the keys, set for each selected query. At POSITION: int, [T] or [B, T]. -inf is allowed only at
+            LOGITS, where it masks: it clears the key's visibility, so its weight is exactly 0.
         layers: Layers, from 0: an int, a sequence, a slice or None (all).
         heads: Query heads, selected in the same way.
-        kv_heads: Key-value heads, before expansion: at KEY and VALUE, use these in place of `heads`. HEAD_VALUE has the values of
-            query heads.
+        kv_heads: Key-value heads, before expansion: at KEY and VALUE, use these in place of `heads`. At HEAD_VALUE, the values
+            are those of query heads.
         queries: Query positions; also accepts `per_prompt`. At sites with a single position axis, selects along it (at KEY and
             VALUE, use `keys`). At POSITION, selects the indices of queries.
         keys: Key positions, selected as `queries`; also for KEY and VALUE. At POSITION, selects the indices of keys; with neither
@@ -140,9 +140,9 @@ def edit(
         distances: At LOGITS and WEIGHTS, keep only selected pairs whose query is this many positions after its key. For example,
             `distances=slice(16, None)` selects the pairs that a window of 16 keys leaves out.
         relation: At LOGITS and WEIGHTS, keep only selected pairs with key == query ("self") or key != query ("others").
-        renormalise: At WEIGHTS, True rescales each edited row to the sum it had; "self" adds the difference to the query's own
+        renormalise: At WEIGHTS, True rescales each edited row to its previous sum; "self" adds the difference to the query's own
             key.
-        centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
+        centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), with mu over the head's dims ("dims") or over positions <= i
             ("positions").
         label: The edit's name in results; by default a description.
 
