@@ -111,8 +111,8 @@ def evaluate(
 ) -> Evaluation:
     """Return the loss of a model on texts, optionally quantised, with a cache policy, or edited.
 
-    A cache policy reads a text of any length from its first to its last token in constant memory. If there is none, a text longer
-    than `length` is cut into pieces, each with its own BOS and each one forward pass.
+    With a cache policy, a text of any length is read from its first to its last token in constant memory. Without one, a text
+    longer than `length` is cut into pieces, each with its own BOS and its own forward pass.
 
     Args:
         model: The model.
@@ -120,26 +120,27 @@ def evaluate(
         weights: Bits of the matrices of attention and the MLP, 2 to 16; "nvfp4" (blocks of 16 with E4M3 scales) or "mxfp4"
             (blocks of 32 with E8M0 scales) for 4-bit floats; None for no rounding. Norms, biases, gates, the embedding and the
             unembedding are never rounded.
-        activations: Bits of the inputs that these matrices multiply, in every expert too; a router reads its input unrounded.
+        activations: Bits of the inputs that these matrices multiply, including those of every expert; a router's input is not
+            rounded.
         kv: Bits of keys and values.
         scale: The unit that shares a scale, except in a block format (its largest absolute value is the last step). For
             activations, keys and values: "tensor" is a piece (of all experts), or with a cache policy the tokens computed
             together; "channel" is each of its dims; "token" is each token, and each head of keys and values. For weights:
             "tensor" is a matrix; the others are each of its outputs.
         rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
-        keep: Positions whose activations, keys and values are not rounded and do not affect the scale; or "sinks": the sinks of
-            each piece without rounding (`sinkjax.metrics.sink_positions`).
+        keep: Positions whose activations, keys and values are not rounded and do not affect the scale; or "sinks" for each
+            piece's sinks in an unrounded run (`sinkjax.metrics.sink_positions`).
         cache: None, `sinkjax.Streaming`, `sinkjax.H2O`, `sinkjax.KeyNorm` or `sinkjax.SnapKV`: the keys to keep, with positions
             counted inside the cache.
         edits: Edits that apply to every piece; positions count from the start of the piece.
-        bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids. "auto" adds none that `past` has.
+        bos: Token before each text or piece, as in `sinkjax.encode`; not added to token ids. "auto" adds none if `past` has it.
         length: Positions per piece, including the BOS; None for the model's context. Not used with a cache policy.
-        attention_impl: The option of `sinkjax.forward`; a cache policy has an attention of its own.
+        attention_impl: The option of `sinkjax.forward`; a cache policy has its own attention.
         past: Keys and values in front of each piece, as for `sinkjax.forward`. They are not rounded, and a cache policy keeps
             them in addition to its own keys.
 
     Returns:
-        The loss: `.loss` and `.perplexity` overall, `.by_text()`, and `.nll` of each token.
+        The loss: `.loss` and `.perplexity` overall, `.by_text()` for each text, and `.nll` for each token.
 
     Raises:
         SinkjaxError: There is no tokenizer for a text, or no token to predict; a loss is not finite; an argument is unknown or

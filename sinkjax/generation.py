@@ -69,11 +69,11 @@ def generate(
     *,
     past: Past | None = None,
 ) -> str | list[int]:
-    """Continue a prompt: returns text for text, and a list of token ids for token ids.
+    """Continue a prompt, and return text for text or a list of token ids for token ids.
 
-    A KV cache is used wherever it is exact, including under edits. Otherwise a line on stderr gives the reason, and every token
-    needs a forward pass over all positions. Reasons are an edit at HEAD_OUT that is centred over positions and acts on generated
-    tokens, a prompt within the model's prefix, and rotary frequencies that change with the length.
+    A KV cache is used whenever it is exact, including under edits. Otherwise a line on stderr gives the reason, and every token
+    needs a forward pass over all positions. The reasons are an edit at HEAD_OUT that is centred over positions and acts on
+    generated tokens, a prompt within the model's prefix, and rotary frequencies that change with the length.
 
     Args:
         model: The model.
@@ -81,18 +81,18 @@ def generate(
         edits: Edits that apply at every step, to the prompt and the generated tokens. Positions named by an edit must be in the
             prompt. Rotary indices given per position must cover the prompt and all new tokens.
         max_new_tokens: Maximum number of new tokens. Generation stops early at the end-of-text token, which is not returned.
-        temperature: 0 takes the most likely token; above 0, tokens are sampled from softmax(logits / temperature) with a key
+        temperature: 0 selects the most likely token; above 0, tokens are sampled from softmax(logits / temperature) with a key
             derived from (seed, step).
         seed: Seed for sampling.
-        bos: The prefix of a text, as for `sinkjax.encode`; "auto" adds none that `past` has.
+        bos: The prefix of a text, as for `sinkjax.encode`; "auto" adds none if `past` has it.
         past: Keys and values in front of the prompt, as for `sinkjax.forward`.
 
     Returns:
         The text or token ids after the prompt, without the prompt.
 
     Raises:
-        SinkjaxError: There is no tokenizer for a text; logits are not finite; the prompt is empty, or with `max_new_tokens`
-            longer than the context; the edits do not fit; the temperature or the seed is negative; the past does not fit.
+        SinkjaxError: There is no tokenizer for a text; logits are not finite; the prompt is empty, or exceeds the context
+            together with `max_new_tokens`; the edits do not fit; the temperature or the seed is negative; the past does not fit.
     """
     start = _ids(model, prompt, bos, past)
     (new,) = generate_all(model, [start], edits, max_new_tokens, temperature, seed, past=past)

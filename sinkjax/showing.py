@@ -31,21 +31,22 @@ def show(
 
         sinkjax.show(model, "They sent for Ness at half past two.", sinkjax.mask_key(0))
 
-    A notebook displays the result if it is a cell's last expression, and saves it; viewing it needs neither Python nor a network.
+    A notebook displays the result if it is a cell's last expression, and saves it. Viewing it requires neither Python nor a
+    network.
 
     Args:
         model: A model from `load`.
-        prompt: A text.
-        edits: An edit, or several to apply together; without any, only the unedited model is shown.
+        prompt: The text.
+        edits: An edit, or several to apply together; if there is none, only the unedited model is shown.
         bos: Token before the text, as for `encode`.
         layers: Layers whose attention is shown; None for all.
         length: Maximum number of tokens to show, including the BOS; a longer text is cut.
 
     Returns:
-        The maps. `.html()` returns a page with nothing else.
+        The maps; `.html()` returns a standalone page.
 
     Raises:
-        SinkjaxError: See `encode` and `forward`; the maps would be too many for a notebook (choose `layers`).
+        SinkjaxError: Any error of `encode` or `forward`; there are too many maps for a notebook (choose `layers`).
     """
     tokens, lengths = encode(model, [prompt], bos=bos, length=min(length, model.config.context))
     tokens = tokens[:, : lengths[0]]

@@ -129,13 +129,13 @@ def edit(
             of weights over the keys, set for each selected query. At POSITION: int, [T] or [B, T]. -inf is allowed only at
             LOGITS, where it masks: it clears the key's visibility, so its weight is exactly 0.
         layers: Layers, from 0: an int, a sequence, a slice or None (all).
-        heads: Query heads, selected in the same way.
+        heads: Query heads, selected like `layers`.
         kv_heads: Key-value heads, before expansion: at KEY and VALUE, use these in place of `heads`. At HEAD_VALUE, the values
             are those of query heads.
         queries: Query positions; also accepts `per_prompt`. At sites with a single position axis, selects along it (at KEY and
             VALUE, use `keys`). At POSITION, selects the indices of queries.
-        keys: Key positions, selected as `queries`; also for KEY and VALUE. At POSITION, selects the indices of keys; with neither
-            `queries` nor `keys`, both are selected.
+        keys: Key positions, selected like `queries`; also for KEY and VALUE. At POSITION, selects the indices of keys; with
+            neither `queries` nor `keys`, both are selected.
         dims: Like `layers`, for the last axis of vectors.
         distances: At LOGITS and WEIGHTS, keep only selected pairs whose query is this many positions after its key. For example,
             `distances=slice(16, None)` selects the pairs that a window of 16 keys leaves out.

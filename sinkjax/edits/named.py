@@ -25,12 +25,12 @@ __all__ = (
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
-    """Hide a key (LOGITS: -inf) from every query but its own, so that no row becomes empty (Kiya et al. 2026, Fig. 4).
+    """Hide a key (LOGITS: -inf) from every query except its own, so that no row becomes empty (Kiya et al. 2026, Fig. 4).
 
     Args:
         key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
-        heads: The query heads, as `layers`.
+        heads: The query heads, selected like `layers`.
 
     Returns:
         The edit.
@@ -45,7 +45,7 @@ def attend_self(position: Select, layers: Select = None, heads: Select = None) -
     Args:
         position: The query, or several: an int, a sequence, a slice or `per_prompt`; from 0.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
-        heads: The query heads, as `layers`.
+        heads: The query heads, selected like `layers`.
 
     Returns:
         The edit.
@@ -59,9 +59,9 @@ def add_logit(key: Select, value: Any, layers: Select = None, heads: Select = No
 
     Args:
         key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
-        value: The added number, on the scale of the scores: a float, or float [L, B, H]; -inf masks the key.
+        value: The number to add, on the scale of the scores: a float, or float [L, B, H]; -inf masks the key.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
-        heads: The query heads, as `layers`.
+        heads: The query heads, selected like `layers`.
 
     Returns:
         The edit.
@@ -75,7 +75,7 @@ def swap_embeddings(i: Any, j: Any) -> Edit:
 
     Args:
         i: The first position: int, or int [B] if it differs per prompt.
-        j: The second position, as `i`. Neutral at i == j.
+        j: The second position, like `i`. Neutral at i == j.
 
     Returns:
         The edit.
@@ -97,7 +97,7 @@ def set_positions(query: Any = None, key: Any = None, layers: Select = None) -> 
 
     Args:
         query: The indices of queries: int, int [T] or int [B, T]; None leaves them unchanged.
-        key: The indices of keys, as `query`.
+        key: The indices of keys, like `query`.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
 
     Returns:
@@ -149,7 +149,7 @@ def scale_head_output(
         centre: None (the control, which scales the norm), "dims" (mu over the head's dims) or "positions" (mu over positions
             <= i).
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
-        heads: The query heads, as `layers`.
+        heads: The query heads, selected like `layers`.
 
     Returns:
         The edit.
@@ -168,7 +168,7 @@ def set_residual(position: Select, value: Any, dims: Select = None, layers: Sele
         position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
         value: The new value: a float, float [dims], or a donor from another run, float [B, dims] or [L, B, dims].
         dims: The dims: an int, a sequence, a slice, or None for all; from 0.
-        layers: The edit acts after these blocks, selected as `dims`.
+        layers: The blocks after which it acts, selected like `dims`.
 
     Returns:
         The edit.
@@ -199,7 +199,7 @@ def set_weights(query: Any, distribution: Any, layers: Select = None, heads: Sel
         distribution: The weights of keys 0 to `query`, float [query + 1]; or {key: weight}, with 0 for all other keys. They must
             be at least 0 and sum to 1. Keys of equal weight share one term, so uniform attention needs few.
         layers: The layers where it acts: an int, a sequence, a slice, or None for all; from 0.
-        heads: The query heads, as `layers`.
+        heads: The query heads, selected like `layers`.
 
     Returns:
         The edit.
@@ -241,7 +241,7 @@ def edit_weights(
     Args:
         name: A matrix ("q", "k", "v", "o", "gate", "up", "down"), a norm's gain or a bias ("attn_norm", "q_bias", ...), by its
             name in `model.params["layers"]`.
-        op: `set` w = v, `add` w = w + v, `scale` w = w v.
+        op: "set" (w = v), "add" (w = w + v) or "scale" (w = w v).
         value: A float; an array over the chosen rows and columns, [rows, cols] or [L, rows, cols] (for a vector, [cols] or [L,
             cols]; axes may be 1); or, with `add`, the two factors of a low-rank change, [rows, k] and [k, cols].
         layers: An int, a sequence, a slice or None (all), from 0.
@@ -252,8 +252,8 @@ def edit_weights(
         label: Name of the edit in results; by default a description.
 
     Returns:
-        The edit, not yet checked against a model; one with a sink token is refused. Results agree to rounding with a model whose
-        weights were changed, because the change is added to the product.
+        The edit, not yet checked against a model; one with a sink token is refused. Results agree only up to rounding with those
+        of a model whose weights were changed, because the change is added to the product.
 
     Raises:
         SinkjaxError: The operation is unknown; a selector is negative or empty; two factors are given and the operation is not

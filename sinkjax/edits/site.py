@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Site(StrEnum):
-    """The sites, in order of execution except for POSITION."""
+    """The sites where edits and measurements can act, in order of execution except for POSITION."""
 
     EMBED = "embed"
     POSITION_VECTOR = "position_vector"

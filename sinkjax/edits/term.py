@@ -52,7 +52,7 @@ def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
         positions: One entry per prompt: its position or positions.
 
     Returns:
-        A selector.
+        The selector.
 
     Raises:
         SinkjaxError: There are no entries, or one is neither a position nor a sequence of positions.

@@ -85,16 +85,16 @@ def attribute(
             replaces none.
         probe: The statistics that the metric reads.
         lengths: int [B], by default T for all.
-        out: Where the sweep is stored, which makes it resumable, as for `sinkjax.sweep`.
+        out: The store of the sweep, which makes it resumable, as for `sinkjax.sweep`.
         precision: Matrix product precision, as in `sinkjax.forward`.
-        progress: Whether to show the sweep's bar.
+        progress: Whether to show the sweep's progress bar.
 
     Returns:
-        By (node, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact - estimate.
-        `baseline` (prompt), the metric of the unedited run. Coordinates of a node: its name, `site`, `layer` and `index`. The
-        attributes `spearman` and `pearson` compare the means over prompts of the nodes that were checked; `completeness_gap`
-        (integrated) is the largest |change - estimate| of such means as a share of the largest |change|. A prompt whose
-        replacement is itself has exactly 0.
+        By (node, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact -
+        estimate. `baseline` (prompt), the metric of the unedited run. The coordinates of a node are its name, `site`, `layer`
+        and `index`. The attributes `spearman` and `pearson` compare the means over prompts of the nodes that were checked;
+        `completeness_gap` (integrated) is the largest |change - estimate| of such means as a share of the largest |change|. A
+        prompt that is replaced by itself has exactly 0.
 
     Raises:
         SinkjaxError: The metric does not return one number per prompt, or not a finite one; a node is unknown, or the model lacks

@@ -73,35 +73,35 @@ def attribute_edges(
     precision: str = "highest",
     progress: bool = True,
 ) -> xarray.Dataset:
-    """Estimate the effect of each edge from one gradient, check the largest by path patching, and keep circuits of the largest.
+    """Estimate the effect of each edge from one gradient, check the largest by path patching, and test circuits made of them.
 
     Args:
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d].
         metric: A function of the record of `probe`, as for `sinkjax.attribute`.
-        senders: Who writes: "attn_out" or "head_out" (a sender for each head), and "mlp_out".
-        readers: Who reads: "attn_in", or "q_in" (a reader for each head), "k_in" and "v_in" (for each key-value head); "mlp_in";
-            and "resid", the stream after the last block.
+        senders: The components that write: "attn_out" or "head_out" (one sender per head), and "mlp_out".
+        readers: The inputs that read: "attn_in", or "q_in" (one reader per head), "k_in" and "v_in" (one per key-value head);
+            "mlp_in"; and "resid", the stream after the last block.
         positions: Where edges are replaced: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
         replace: The senders' replacement outputs: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
         exact: Number of edges with the largest mean estimates that are also patched one by one; None: 0.
-        circuits: Numbers of edges: for each, that many of the largest are kept and all others replaced, which costs two forwards
-            for each layer.
+        circuits: Sizes of circuits, in edges: for each size, the largest edges are kept and all others replaced, which costs two
+            forward passes per layer.
         probe: The statistics that the metric reads.
         lengths: int [B], by default T for all.
         precision: Matrix product precision, as in `sinkjax.forward`.
-        progress: Whether to show the sweep's bar.
+        progress: Whether to show the sweep's progress bar.
 
     Returns:
-        By (edge, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact - estimate.
-        `baseline` (prompt), the metric of the unedited run. Coordinates of an edge: its name, `sender`, `sender_layer`,
-        `sender_head`, `reader`, `reader_layer` and `reader_head`. The attributes `spearman` and `pearson` compare the means over
-        prompts of the edges that were checked. The option `circuits` adds `kept` (circuit, prompt), the metric of each
-        circuit, and `faithfulness` (circuit), its mean on a scale from 0, no edge, to 1, all edges.
+        By (edge, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact -
+        estimate. `baseline` (prompt), the metric of the unedited run. The coordinates of an edge are its name, `sender`,
+        `sender_layer`, `sender_head`, `reader`, `reader_layer` and `reader_head`. The attributes `spearman` and `pearson`
+        compare the means over prompts of the edges that were checked. The option `circuits` adds `kept` (circuit, prompt), the
+        metric of each circuit, and `faithfulness` (circuit), its mean on a scale from 0, no edge, to 1, all edges.
 
     Raises:
-        SinkjaxError: Any error of `sinkjax.attribute`; a site neither writes nor reads here; "attn_out" and "head_out", or
-            "attn_in" and its parts, are named together; the model has norms after its sums, or no residual stream.
+        SinkjaxError: Any error of `sinkjax.attribute`; a site is neither a sender nor a reader; "attn_out" and "head_out", or
+            "attn_in" and its parts, are requested together; the model has norms after its sums, or no residual stream.
     """
     check_model(model)
     config = model.config

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def spike_forms(
     model: Model, layers: Select = None, dims: Select = None, count: int = 3, precision: str = "highest"
 ) -> xarray.Dataset:
-    """The quadratic forms that gated MLPs compute where their gates are open.
+    """Return the quadratic forms that gated MLPs compute where their gates are open.
 
     An open gate is the identity (silu(x) and gelu(x) tend to x), so dimension k of the MLP's output is h' U_k h of its normed
     input h, with U_k = sum_n down[n, k] gate_n up_n'. A form with a large norm and one dominant eigenvalue makes that dimension
@@ -35,7 +35,7 @@ def spike_forms(
         layers: An int, a sequence, a slice, or None for all; from 0.
         dims: Dimensions of the residual stream whose forms are computed, in every chosen layer; None: those with the largest
             norms.
-        count: How many dimensions per layer, where `dims` is None.
+        count: Number of dimensions per layer if `dims` is None.
         precision: Matrix product precision.
 
     Returns:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def gradient_norms(
     model: Model, tokens: Any, site: Site | str = "attn_in", lengths: Any = None, precision: str = "highest"
 ) -> xarray.Dataset:
-    """Measure the norm of the loss's gradient towards each position's activation at a site.
+    """Measure the norm of the loss's gradient with respect to each position's activation at a site.
 
     The loss is the mean over a prompt's predicted tokens. The default site is the normed input of attention, where arXiv
     2603.17771 measures the ratio R_GS.
@@ -44,8 +44,8 @@ def gradient_norms(
 
     Returns:
         `gradient_norm` (prompt, layer, position), with a head axis before the position if the site has one; NaN from a prompt's
-        last token on, which predicts nothing. `ratio`, of the same shape: a position's norm divided by the mean over the prompt's
-        other positions; at position 0 it is R_GS.
+        last token on, because that token predicts nothing. `ratio`, of the same shape: a position's norm divided by the mean
+        over the prompt's other positions; at position 0 it is R_GS.
 
     Raises:
         SinkjaxError: The model has no vocabulary, or lacks the site; the site is not one of vectors in the blocks; tokens do

@@ -44,30 +44,30 @@ def head_types(
     dtype: str = "float32",
     precision: str = "highest",
 ) -> xarray.Dataset:
-    """Measure each head's attention to the first token, to the previous one, and to the token after the query's last occurrence.
+    """Measure each head's attention to the first token, the previous one, and the one after the query token's last occurrence.
 
     Each prompt repeats `period` different random tokens once. A score is a head's mean attention to the type's target, over the
     queries of the second copy. We compare it with `draws` sets of random targets, each a visible key for every query.
 
     Args:
-        models: A model; or a folder of checkpoints, several models, or, with `revisions`, one hub id, as for `sweep_models`.
-        revisions: Branches, tags or commits of the one hub id.
+        models: A model, a folder of checkpoints, several models, or, with `revisions`, a single hub id, as for `sweep_models`.
+        revisions: Branches, tags or commits of a single hub id.
         prompts: Number of prompts.
         period: Tokens per prompt before the repetition.
         bos: Token before each prompt, as in `sinkjax.encode`.
         draws: Number of sets of random targets.
         seed: Seed of the tokens and the random targets.
-        dtype: Parameter dtype of loaded models.
+        dtype: Dtype of the parameters of loaded models.
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         `score` (type, layer, head) in 0..1, the mean over prompts; `null` (layer, head), the mean over random targets; and `p`,
-        the share of random sets, including the type's own, whose mean attention is at least the score. With several models, there
-        is a first dimension `checkpoint`, with coordinates `step` and `run` if all checkpoints state them.
+        the share of random sets, including the type's own, whose mean attention is at least the score. With several models, the
+        first dimension is `checkpoint`, with coordinates `step` and `run` if all checkpoints state them.
 
     Raises:
-        SinkjaxError: As for `sweep_models`; a number is too small; prompts do not fit the vocabulary or the context; a model has
-            no tokenizer and `bos` is not given.
+        SinkjaxError: Any error of `sweep_models`; a number is too small; prompts do not fit the vocabulary or the context; a
+            model has no tokenizer and `bos` is not given.
     """
     for name, number, least in (("prompts", prompts, 1), ("period", period, 2), ("draws", draws, 1)):
         if not is_integer(number) or number < least:

@@ -46,20 +46,20 @@ def explain_logit(
     Args:
         model: The model.
         tokens: int [B, T], padded on the right.
-        position: Where the logit is read, or one position per prompt; None: each prompt's last token.
-        token: The token whose logit it is, or one per prompt; None: the one with the largest logit.
-        against: A token, or one per prompt, whose logit is subtracted; None: nothing is.
+        position: Position at which the logit is read, or one per prompt; None: each prompt's last token.
+        token: Token whose logit is split, or one per prompt; None: the one with the largest logit.
+        against: Token whose logit is subtracted, or one per prompt; None: no subtraction.
         neurons: A layer whose MLP is split into its neurons, or None.
         lengths: int [B], by default T for all.
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         `contribution` (prompt, part), with the scale of the final norm frozen: the parts sum to `logit` (prompt), before a soft
-        cap. `removed` (prompt, part): by how much the logit falls when the part is taken out of the last residual stream and the
-        norm measures the rest; these need not sum. `token` (prompt). Coordinates: see `explain_score`.
+        cap. `removed` (prompt, part): the fall of the logit when the part is taken out of the last residual stream and the norm
+        is computed from the rest; these need not sum to the logit. `token` (prompt). Coordinates: see `explain_score`.
 
     Raises:
-        SinkjaxError: The model has no vocabulary; a position or token is out of range; there are no neurons to name.
+        SinkjaxError: The model has no vocabulary; a position or token is out of range; the layer has no neurons to split.
     """
     refuse_without_vocabulary(model)
     prompts, known = FollowedPrompts.of(model, tokens, lengths, neurons, precision)

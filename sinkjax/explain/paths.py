@@ -34,7 +34,7 @@ def path(
     lengths: Any = None,
     precision: str = "highest",
 ) -> Edit:
-    """Make the edit that patches one path: the receiver reads the stream as if the sender had written something else.
+    """Return the edit that patches one path: the receiver reads the stream as if the sender had written something else.
 
     The receiver's own output changes with its input, and so does everything after it; every other reader still reads the
     sender's output. Paths compose: the paths to all readers after a sender, and to the last residual stream, together replace it.
@@ -43,16 +43,16 @@ def path(
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d]; the edit is for these prompts.
         sender: ("attn_out" or "mlp_out", layer), or ("head_out", layer, head).
-        receiver: ("attn_in", "q_in", "k_in", "v_in" or "mlp_in", layer), or ("resid", layer): all that reads the stream after
-            the block.
+        receiver: ("attn_in", "q_in", "k_in", "v_in" or "mlp_in", layer), or ("resid", layer): everything that reads the stream
+            after the block.
         replace: The sender's replacement output: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
-        positions: Where: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
-        heads: At "q_in" the query heads, at "k_in" and "v_in" the key-value heads that read it; None: all.
+        positions: Positions of the patch: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
+        heads: The heads that read the patched stream: query heads at "q_in", key-value heads at "k_in" and "v_in"; None: all.
         lengths: int [B], by default T for all.
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
-        An edit, which adds the change to the stream that the receiver reads.
+        An edit that adds the change to the stream that the receiver reads.
 
     Raises:
         SinkjaxError: A site, layer, head or position is unknown; the receiver does not read after the sender; the model

@@ -60,21 +60,21 @@ def scan(
     Args:
         model: The model.
         tokens: Token ids to run, int [N]; None for the whole vocabulary.
-        text: Prompts that show the sink, int [B, T], padded on the right; None for packaged passages of 64 tokens, with the
-            prefix that the model's tokenizer adds.
-        lengths: int [B], the tokens of each prompt, by default T for all.
+        text: Prompts with the sink, int [B, T], padded on the right; None for packaged passages of 64 tokens, with the prefix
+            that the model's tokenizer adds.
+        lengths: int [B], number of tokens of each prompt, by default T for all.
         distance: Positions between the token's key and the query that reads it.
         eps: A head sinks if its mean attention to the prompts' first token is above this.
         precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
-        A dataset over `token` (the ids), `layer` and `sink` (the heads that sink, with coordinates `sink_layer` and `sink_head`):
-        `largest` (token, layer), the largest |h| of the residual stream after a block; `cosine` (token, layer), its cosine with
-        the first token's mean direction; `score` (token, sink), the score of the token's key by the head's mean query in the
-        prompts, on the scale of the scores, before a soft cap and a position's number. For comparison, the means over the
-        prompts: `first_largest` (layer), and `other_largest` (layer) of a typical later token (the median); `first_score`
+        A dataset over `token` (the ids), `layer` and `sink` (the heads that sink, with coordinates `sink_layer` and
+        `sink_head`): `largest` (token, layer), the largest |h| of the residual stream after a block; `cosine` (token, layer),
+        its cosine with the first token's mean direction; `score` (token, sink), the score of the token's key by the head's mean
+        query in the prompts, on the scale of the scores, before a soft cap and a position bias. For comparison, the means over
+        the prompts: `first_largest` (layer), and `other_largest` (layer) of a typical later token (the median); `first_score`
         (sink), and `other_score` (sink) of the mean key of all later tokens; `received` (sink), the attention to the first
-        token. A token has the string `text`, if the model has a tokenizer.
+        token. If the model has a tokenizer, each token has its string, `text`.
 
     Raises:
         SinkjaxError: The model has no vocabulary, or no tokenizer while `text` is None, or maps queries and keys by a kernel; a

@@ -39,18 +39,18 @@ def explain_score(
 ) -> xarray.Dataset:
     """Split heads' scores of one key by the parts of the residual stream of the key, or of the query.
 
-    The score is scale * q.k after the rotation, before a soft cap and before a position's number (ALiBi). For a given query it is
-    linear in the key, and for a given key in the query, if norms keep their scale; so the parts sum to the score. In a layer
-    whose window hides the key, it is the score that the key would have.
+    The score is scale * q.k after the rotation, before a soft cap and a position bias (ALiBi). For a given query it is linear in
+    the key, and for a given key in the query, if norms keep their scale; so the parts sum to the score. In a layer whose window
+    hides the key, it is the score that the key would have.
 
     Args:
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d].
         query: The position of the query, or one per prompt; None: the mean over all later queries that see the key.
         key: The position of the key, or one per prompt.
-        side: "key": the parts of the key's residual stream. "query": the parts of the query's, which must then be given.
+        side: "key" for the parts of the key's residual stream, or "query" for those of the query's, which must then be given.
         layers: Layers of the heads: an int, a sequence, a slice, or None for all; from 0.
-        heads: Query heads, as `layers`.
+        heads: Query heads, selected like `layers`.
         neurons: A layer whose MLP is split into its neurons, or None.
         lengths: int [B], by default T for all.
         precision: Matrix product precision, as in `sinkjax.forward`.
@@ -97,7 +97,7 @@ def explain_value(
     lengths: Any = None,
     precision: str = "highest",
 ) -> xarray.Dataset:
-    """Split the output that heads take from one key, u = W_O v, by the parts of the key's residual stream.
+    """Split the output that heads read from one key, u = W_O v, by the parts of the key's residual stream.
 
     A part's contribution is the component of its own W_O v along the direction of u, so the parts sum to the norm of u.
 
@@ -106,7 +106,7 @@ def explain_value(
         tokens: int [B, T], padded on the right, or float [B, T, d].
         key: The position of the key, or one per prompt.
         layers: Layers of the heads: an int, a sequence, a slice, or None for all; from 0.
-        heads: Query heads, as `layers`.
+        heads: Query heads, selected like `layers`.
         neurons: A layer whose MLP is split into its neurons, or None.
         lengths: int [B], by default T for all.
         precision: Matrix product precision, as in `sinkjax.forward`.

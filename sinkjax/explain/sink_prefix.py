@@ -49,18 +49,18 @@ class SinkPrefix(Past):
     Attributes:
         keys: float [L, P, K, D], as attention reads them: normed, and rotated at positions 0 to P - 1.
         values: float [L, P, K, D].
-        tokens: Their ids, P ints.
-        dims: The place in transformers' keys of each dim of a key, D ints; () if they are the same.
+        tokens: The ids of these tokens, P ints.
+        dims: The index in transformers' keys of each dim of a key, D ints; () if the order is the same.
     """
 
     tokens: tuple[int, ...] = struct.field(pytree_node=False, default=())
     dims: tuple[int, ...] = struct.field(pytree_node=False, default=())
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file with the tensors of a cache of transformers.
+        """Write a safetensors file with the tensors of a transformers cache.
 
-        `keys.N` and `values.N` of layer N are [1, K, P, D], as `DynamicCache.update` takes them; the metadata has the tokens, the
-        model's identity and a checksum.
+        `keys.N` and `values.N` of layer N are [1, K, P, D], as `DynamicCache.update` expects them; the metadata has the tokens,
+        the model's identity and a checksum.
 
         Args:
             path: The file, which is replaced if it exists.
@@ -95,21 +95,21 @@ class SinkPrefix(Past):
 
 @fixed_settings
 def sink_prefix(model: Model, token: int | Sequence[int] | None = None) -> SinkPrefix:
-    """Compute the keys and values of a token that sees only itself, as a `past` of `forward`, `sweep`, `evaluate` and `generate`.
+    """Compute the keys and values of a token that sees only itself, for `past=` of `forward`, `sweep`, `evaluate` and `generate`.
 
     Args:
         model: The model.
-        token: A token id, or a few, of which each sees itself and those before it. None: of the special tokens and 2,048 others
-            (all, if there are no more), the one whose key alone has the largest mean score among the heads that sink on the first
-            token of packaged passages (`sinkjax.scan`). These begin with the model's BOS, or, if it has none or no head sinks
-            on it, with their own first token.
+        token: A token id, or a few, each of which sees itself and those before it. None: among the special tokens and 2,048
+            others (or all others, if there are fewer), the one whose key, run alone, has the largest mean score in the heads
+            that sink on the first token of packaged passages (`sinkjax.scan`). The passages begin with the model's BOS or, if it
+            has none or no head sinks on it, with their own first token.
 
     Returns:
         The prefix, in the model's dtype.
 
     Raises:
-        SinkjaxError: The model has no vocabulary; a token is outside it; there are more tokens than the context leaves room for,
-            or their keys would depend on the prompt; `token` is None and no head sinks, or the model has no tokenizer.
+        SinkjaxError: The model has no vocabulary; a token is outside it; the tokens do not fit into the context, or their keys
+            would depend on the prompt; `token` is None and no head sinks, or the model has no tokenizer.
     """
     check_model(model)
     config = model.config
@@ -152,7 +152,7 @@ def load_prefix(path: str | Path) -> SinkPrefix:
 
     Raises:
         SinkjaxError: The file is missing or corrupt, has changed since it was written, or is not a sink prefix; sinkjax 0.4 or
-            earlier wrote it, without a checksum and its model. Using it with another model is refused where it is used.
+            earlier wrote it, without a checksum and its model. A prefix of another model is refused only when it is used.
     """
     path = user_path(path)
     tensors, about = read_safetensors(path), read_metadata(path)

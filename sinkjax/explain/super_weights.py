@@ -45,7 +45,7 @@ def super_weights(
     """Search for super weights one by one, each with the previous ones set to 0.
 
     A candidate is the entry from the neuron with the largest activation to the dim with the largest output of a layer's MLP, in
-    the layer where this one product (activation times entry) is largest. It is a super weight if setting it to 0 raises the mean
+    the layer where this product (activation times entry) is largest. It is a super weight if setting it to 0 raises the mean
     loss by more than setting any of the controls does; the search ends with the first candidate that is not one.
 
     Args:
@@ -53,13 +53,13 @@ def super_weights(
         tokens: int [B, T], padded on the right.
         lengths: int [B], by default T for all.
         most: Maximum number of candidates.
-        controls: Number of entries of the same matrix to compare with, those nearest in absolute size.
+        controls: Number of entries of the same matrix to compare with: those closest in absolute size.
         progress: Whether to show progress bars.
 
     Returns:
         A dataset over `candidate`: layer, row (neuron) and col (dim), `weight`, `product` (the largest activation times entry),
         `effect` [candidate, prompt] and `control` [candidate, control, prompt], changes of the mean loss in nats, and `super`,
-        whether the mean effect is larger than every control's. The last candidate may fail that.
+        whether the mean effect is larger than every control's. The last candidate may not be a super weight.
 
     Raises:
         SinkjaxError: There is no down projection, or it belongs to experts; a number is below 1; tokens do not fit.

@@ -29,9 +29,9 @@ PROMPT = "They sent for Ness at half past two to bring the doctor over."
 
 
 def explore(model: Model | str, prompt: str | None = None, out: str | Path = "results/explore") -> Explorer:
-    """Explore a model interactively in a notebook; the widget is shown if it is a cell's last expression.
+    """Explore a model interactively in a notebook, in a widget that is shown if it is a cell's last expression.
 
-    The command `sinkjax explore` shows the same on a separate page.
+    The command `sinkjax explore` shows the same page in a browser.
 
     Args:
         model: The model, or an argument of `sinkjax.load`.

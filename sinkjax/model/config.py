@@ -112,35 +112,35 @@ class Config:
         head_dim: Width D of one head.
         mlp_width: Hidden width F of the MLP; None: no MLP.
         vocab_size: Number of tokens V; None for a model that takes vectors and so has no embedding or unembedding.
-        context: The longest prompt, in tokens.
+        context: Maximum length of a prompt, in tokens.
         norm: Norm of the residual stream, or None.
         position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
-        activation: One of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
-            gated_mlp=False, of the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py), or
-            of units with learned numbers (sinkjax/model/xielu.py).
+        activation: One of ACTIVATIONS, for a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
+            gated_mlp=False, for the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py),
+            or of units with learned parameters (sinkjax/model/xielu.py).
         tied: Whether the unembedding is the embedding.
         qkv_bias, out_bias, mlp_bias: Which projections have a bias.
-        windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, itself
-            included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
+        windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, including
+            its own, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
         normaliser: The function from scores to weights.
-        score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
+        score_scale: Factor on the scores, or one per layer; None: 1 / sqrt(head_dim).
         norm_place: The places of a block's norms, and the input of its MLP: a key of `LAYOUTS`.
-        kv_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
+        kv_bias: A key and value that belong to no token, or only a value (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
             2025).
-        prefix: Number of first positions that see each other in both directions and that all later positions see beyond any
-            window, or None. Tokens of the prefix have no loss, because the positions that would predict them see them.
+        prefix: Number of first positions that see each other in both directions and that all later positions see regardless of
+            any window, or None. Tokens of the prefix have no loss, because the positions that would predict them see them.
         qk_norm: Norm of each query and key, by default before the rotation (sinkjax/model/norms.py), or None.
         head_norm: Norm of each head's output before a gate, or None.
-        gate: On each head's output or its values (sinkjax/model/heads.py), or None.
+        gate: Gate on each head's output or its values (sinkjax/model/heads.py), or None.
         residual: Whether a block's input is added to the outputs of attention and the MLP.
-        qkv_clip: The largest absolute value of queries, keys and values before a norm, or None.
+        qkv_clip: Largest absolute value of queries, keys and values before a norm, or None.
         embed_norm: Whether the embedding is normed before the first block.
         embed_width: Width of the embedding rows, with one matrix into the residual stream and one out of it after the last norm;
             None for the residual width, without these matrices.
         unembed_bias: Whether the logits have a bias.
-        experts: A mixture of MLPs of this mlp_width in place of one, or None (sinkjax/model/experts.py).
+        experts: A mixture of MLPs, each of width mlp_width, in place of a single MLP, or None (sinkjax/model/experts.py).
         multipliers: Constant factors.
         caps: Soft caps on scores and logits.
 
@@ -250,7 +250,7 @@ class Config:
 
     @property
     def ropes(self) -> tuple[Rope, ...]:
-        """The kinds of rotary positions that its layers have; none: ()."""
+        """The kinds of rotary positions among the layers; () if there are none."""
         if isinstance(self.position, LayerRopes):
             return self.position.kinds
         return (self.position,) if isinstance(self.position, Rope) else ()
@@ -264,14 +264,14 @@ class Config:
 
     @property
     def neurons(self) -> int:
-        """Number of hidden units of the MLP, over all experts; raises without an MLP."""
+        """Number of hidden units of the MLP, over all experts; an error without an MLP."""
         if self.mlp_width is None:
             raise SinkjaxError("this model has no MLP")
         return self.mlp_width * (1 if self.experts is None else self.experts.count)
 
     @property
     def scale(self) -> float:
-        """The factor on the products of queries and keys; raises if it differs between layers."""
+        """The factor on the products of queries and keys; an error if it differs between layers."""
         if isinstance(self.score_scale, tuple):
             raise SinkjaxError("this model scales the scores of each layer by a different factor")
         return self.head_dim**-0.5 if self.score_scale is None else self.score_scale

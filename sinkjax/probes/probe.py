@@ -37,7 +37,7 @@ class Capture:
         layers: Tuple of ints, or None for all.
         positions: Tuple of ints, the same for all prompts, or None for all; at LOGITS and WEIGHTS they choose queries.
         dims: Indices along the last axis, tuple of ints, or None for all.
-        name: Its name in the record; by default the site's in lower case, or "queries", "keys" and "values".
+        name: Name in the record; by default the site's in lower case, or "queries", "keys" and "values".
 
     Raises:
         SinkjaxError: The site is POSITION or unknown; an index is negative, not an int, or named twice.
@@ -82,18 +82,18 @@ class Capture:
 
 @dataclass(frozen=True, repr=False)
 class Probe:
-    """Which statistics a forward returns, as float32 or wider. Entries beyond a prompt's length are NaN (-1 for integers).
+    """The statistics that a forward pass returns, as float32 or wider; NaN beyond a prompt's length (-1 for integers).
 
     A record also includes `non_finite`, int [B, depth]: the number of positions with an infinite or NaN activation.
 
     Attributes:
-        attention_received: Attention on each key, averaged over its own and all later queries, also those whose window has lost
-            the key: [B, L, H, S]. Key 0 therefore has at least 1 / T, even if it is masked for all other queries.
+        attention_received: Attention to each key, averaged over its own and all later queries, including those whose window no
+            longer has the key: [B, L, H, S]. Key 0 therefore has at least 1 / T, even if it is masked for all other queries.
         attention_share: Like `attention_received`, with each row's absolute weights divided by their sum; for rows that do not
             sum to 1.
         row_entropy: Entropy of each query's weights in nats. For this and all later entries, `record.dims` lists the axes.
         query_key_cosine: Cosine between each key and the rotated queries that come after it.
-        resid_max: max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
+        resid_max: Max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
         resid_norm: L2 norm of h, by depth and position.
         resid_median: Median |h|, by depth and position.
         resid_argmax: The dim of max |h|, int, by depth and position.
@@ -106,10 +106,10 @@ class Probe:
         attention_received_bias: Mean over queries of the attention that goes to no key (to a sink logit, a 1 in the denominator,
             or an attention bias).
         attention_share_bias: Like `attention_received_bias`, for the share of each row's absolute weight that goes to no key.
-        attention_received_past: Mean over queries of the attention to the keys of a past (`sinkjax.sink_prefix`), all together.
+        attention_received_past: Mean over queries of the total attention to the keys of a past (`sinkjax.sink_prefix`).
         attention: Layers whose full attention maps are returned; True for all.
-        capture: Raw values.
-        extra: Further reductions.
+        capture: Requests for raw values, a tuple of `Capture`.
+        extra: Further statistics to compute.
 
     Raises:
         SinkjaxError: A field is unknown; `capture` or `extra` has an entry of the wrong type; two statistics share a name.
@@ -193,7 +193,7 @@ class Probe:
 
     @functools.cached_property
     def captures(self) -> tuple[Capture, ...]:
-        """The requested raw values; full attention maps are captures of WEIGHTS."""
+        """The requested captures; full attention maps are captures of WEIGHTS."""
         if not self.attention:
             return self.capture
         layers = None if isinstance(self.attention, bool) else self.attention
@@ -208,7 +208,7 @@ class Probe:
 
         Raises:
             SinkjaxError: A captured layer, position or dim is out of range; a statistic or a capture is at a site that the model
-                lacks; the loss is requested and the model has no vocabulary.
+                lacks; the loss is requested but the model has no vocabulary.
         """
         refuse(self.nll and config.vocab_size is None, "nll is the loss of the next token, but this model has no vocabulary")
         for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:

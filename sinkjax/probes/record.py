@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @jax.tree_util.register_pytree_with_keys_class
 class Record(dict[str, Any]):
-    """Mapping from statistic name to array. Looking up one that was not measured raises an error that says how to request it.
+    """Mapping from statistic name to array; the lookup of one that was not measured is an error that says how to request it.
 
     dims: statistic name -> the names of its axes, e.g. ("prompt", "layer", "head", "key"); a static part of the pytree.
     """
@@ -59,7 +59,7 @@ class Record(dict[str, Any]):
 
         Args:
             after: Another record of the same prompts, drawn next to this one.
-            tokens: The text of each position (`model.tokenizer.tokens(tokens[0])`); None shows its index.
+            tokens: Text of each position (`model.tokenizer.tokens(tokens[0])`); None shows its index.
             prompt: Index of the prompt, from 0.
             layers: Layer labels of `attention`; None counts from 0.
 
@@ -67,7 +67,7 @@ class Record(dict[str, Any]):
             The maps; `.html()` returns a standalone page.
 
         Raises:
-            SinkjaxError: None of these was measured; the records do not fit each other, the tokens or the prompt.
+            SinkjaxError: None of these statistics was measured; the records do not fit each other, the tokens or the prompt.
         """
         return maps_of({"record": self} if after is None else {"before": self, "after": after}, tokens, prompt, layers=layers)
 

@@ -57,25 +57,25 @@ class PairView(View):
 
 @dataclass(frozen=True)
 class Statistic:
-    """A reduction of the array at a site.
+    """A reduction of the array at a site, computed in the layer loop.
 
     Along "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
 
     Attributes:
-        name: Its name in the record.
+        name: Name in the record.
         site: Any site except EMBED and POSITION.
         fn: (array at the site, at least float32; a `View`, at LOGITS and WEIGHTS a `PairView`) -> array with the axes `dims`
-            except layer or depth. At LOGITS and WEIGHTS it sees a block of queries: outputs over "query" are joined, all others
-            summed.
+            except layer or depth. At LOGITS and WEIGHTS it receives one block of queries at a time: outputs over "query" are
+            joined, all others summed.
         dims: Names of the axes; they start with "prompt" and "layer", or, at RESID, "prompt" and "depth" (depth 0 is the
             embedding).
         finish: (array, lengths int [B]) -> array, applied to the combined result of the blocks, or None.
         sums: At WEIGHTS, the kind of sum over rows that `fn` returns: the weight on each key ("received"), the weight on it from
             later queries ("later"), the weight on no key ("no key"), or the weight on a past ("past"). Such an `fn` applies
-            `view.divisor` itself, and a kernel may compute the sums instead. None for anything else.
+            `view.divisor` itself, and a kernel may compute the sums in its place. None for any other reduction.
 
     Raises:
-        SinkjaxError: `dims` does not start in this way, or nothing can be reduced at the site.
+        SinkjaxError: `dims` does not start with these axes, or the site does not support statistics.
     """
 
     name: str

@@ -40,17 +40,17 @@ def sweep_models(
     attention_impl: str = AUTO,
     attention_mask: Any = None,
 ) -> xarray.Dataset:
-    """Measure every edit on every prompt, on every checkpoint of a series.
+    """Measure every edit on every prompt, for every checkpoint of a series.
 
         result = sinkjax.sweep_models("results/pretrain/mini/softmax", tokens, [sinkjax.mask_key(0)])
         result = sinkjax.sweep_models("EleutherAI/pythia-70m", tokens, edits, revisions=["step1000", "step2000"])
 
-    The next checkpoint's weights are read while the current one is measured. Parameters are arguments of the compiled programs,
-    so each kind of edit compiles once for the whole series.
+    The next checkpoint's weights are read while the current checkpoint is measured. Parameters are arguments of the compiled
+    programs, so each kind of edit compiles once for the whole series.
 
     Args:
-        models: A folder that contains models, such as a training with `checkpoints:`; several models, each as for `load`;
-            or, with `revisions`, one hub id.
+        models: A folder that contains models, such as a training with `checkpoints:`; several models, each as for `load`; or,
+            with `revisions`, a single hub id.
         tokens, edits, probe, lengths, memory, precision, attributes, attention_impl, attention_mask: As for `sweep`.
         revisions: Branches, tags or commits of a single hub id.
         out: A folder (or a URL, as for `sweep`) for one store per checkpoint, which repeating the call resumes; None keeps the
@@ -61,13 +61,13 @@ def sweep_models(
         progress: Whether to show a bar over checkpoints.
 
     Returns:
-        A dataset in memory, with the dimensions `checkpoint` and `edit` before the others of `sweep`. Coordinates along
-        `checkpoint`: its label (the path below the folder, the model's name or the revision), and `step` and `run` if all labels
-        state them. The attributes `sources`, `unchanged` and `overflowed` have one entry per checkpoint.
+        A dataset in memory, with the dimensions `checkpoint` and `edit` before the other dimensions of `sweep`. Coordinates
+        along `checkpoint`: its label (the path below the folder, the model's name or the revision), and `step` and `run` if all
+        labels state them. The attributes `sources`, `unchanged` and `overflowed` have one entry per checkpoint.
 
     Raises:
-        SinkjaxError: As for `load` and `sweep`; the folder contains no model; two checkpoints have different architectures (the
-            differing fields are listed) or identical weights (their names are listed).
+        SinkjaxError: Any error of `load` or `sweep`; the folder contains no model; two checkpoints have different architectures
+            (the differing fields are listed) or identical weights (their names are listed).
     """
     members = members_of(models, revisions)
     check_same_architecture(members)

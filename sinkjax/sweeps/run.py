@@ -69,41 +69,41 @@ def sweep(
     """Measure every edit on every prompt.
 
     Prompts (and edits, if there are fewer prompts than devices) are spread over all devices, or over all axes except "model" of
-    the mesh that the model was placed on. If the mesh has devices of joined processes (`jax.distributed`), so that the model can
-    be larger than a host, all processes compute every call, and the first one writes.
+    the mesh that the model was placed on. If the mesh has devices of joined processes (`jax.distributed`), the model can be
+    larger than a host; all processes then compute every call, and the first one writes.
 
     Args:
         model: The model.
         tokens: int [B, T], padded on the right, or float [B, T, d].
-        edits: Edits of any kind. Each kind compiles once, and an edit whose first layer is l takes the earlier blocks from the
+        edits: Edits of any kind. Each kind compiles once, and an edit whose first layer is l reuses the earlier blocks of the
             baseline.
-        probe: The statistics.
+        probe: The statistics to measure.
         lengths: int [B], by default T for all.
         labels: Mapping from dimension to labels; by default, edits are labelled by `edit.label`.
-        out: A zarr store, written chunk by chunk. Repeating the call resumes it, even after a kill, with values that are
-            bit-identical to an undisturbed run's. Simultaneous calls in several processes share the work. A URL
-            ("s3://bucket/mask.zarr") names a store in an object store, which requires the extra `remote` and the protocol's own
-            library (s3fs, gcsfs). None keeps the result in memory.
-        memory: Bytes per device to plan with, by default all of its memory.
-        batch_size: Prompts of a call at most, by default as many as are fastest. Sweeps of equal calls share their programs.
+        out: A zarr store, written chunk by chunk. Repeating the call resumes it, even after a kill, with the same bits as an
+            undisturbed run. Simultaneous calls in several processes share the work. A URL ("s3://bucket/mask.zarr") names a
+            store in an object store, which requires the extra `remote` and the protocol's own library (s3fs, gcsfs). None keeps
+            the result in memory.
+        memory: Bytes per device to plan with, by default all its memory.
+        batch_size: Maximum number of prompts per call, by default the fastest. Sweeps with equal calls share their programs.
         precision: Matrix product precision, as in `sinkjax.forward`.
         attributes: Provenance to store with the result (text, BOS policy, ...), as JSON.
-        progress: Whether to show a bar.
+        progress: Whether to show a progress bar.
         check: Whether NaN or infinite parameters are an error; False lets you study a broken model.
         strict: Whether resuming a store that was started on other hardware is an error. Otherwise a message reports it, and the
-            numbers agree to rounding; the attribute `hardware` lists the machines.
-        attention_impl: As for `sinkjax.forward`. The attribute `sweep` has its name, or none for "sinkjax". "auto" keeps what a
-            store was begun with, and takes one implementation for all edits and the baseline. On a GPU in 16 bits, "fused" runs
-            with edited scores use a different program from the baseline, so they also differ by the rounding of weights to 16
-            bits.
-        attention_mask: Instead of `lengths`, as for `sinkjax.forward`.
+            numbers agree up to rounding; the attribute `hardware` lists the machines.
+        attention_impl: As for `sinkjax.forward`. The attribute `sweep` has its name, or none for "sinkjax". "auto" keeps the
+            implementation with which a store was started, and uses a single one for all edits and the baseline. On a GPU in 16
+            bits, "fused" runs with edited scores use a different program from the baseline, so they also differ by the rounding
+            of weights to 16 bits.
+        attention_mask: A mask in place of `lengths`, as for `sinkjax.forward`.
         past: Keys and values in front of every prompt, as for `sinkjax.forward`. A store keeps their digest.
 
     Returns:
-        A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed` count
-        the cells of each edit, and the attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
+        A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed`
+        count the cells of each edit, and the attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
         `non_finite` counts the positions with an infinite or NaN activation, by depth; the attribute `overflowed` has the number
-        of such prompts by label.
+        of prompts with such positions, by label.
 
     Raises:
         SinkjaxError: Prompts are padded on the left, or their mask has a hole; an edit does not fit (`Edit.resolve`), addressed

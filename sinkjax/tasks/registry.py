@@ -115,21 +115,21 @@ def train(
 
     Args:
         config: The training; its type determines the task.
-        folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
-            and every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
+        folder: Folder of the training. For a URL ("gs://bucket/softmax") it runs in a temporary folder on this machine, and
+            every checkpoint is copied from there; the extra `remote` and the protocol's own library must be installed.
         say: Called with a line of text at each stage.
         on_log: Called with each evaluation of a run as it is logged: a dict with the run's labels, `step`, `status` and the
             measured values (numbers, or lists of numbers). After an interruption, evaluations since the last checkpoint come
             again.
         save_every: Seconds between checkpoints.
-        progress: Whether to show a progress bar. None of the last four arguments changes a number.
+        progress: Whether to show a progress bar. None of the last four arguments changes any number.
 
     Returns:
         The results of the runs.
 
     Raises:
         SinkjaxError: No task has such a config, or the task refuses it; it needs more memory than this machine has; the folder
-            has other content, or another config's (naming each field that differs); another process trains in it.
+            has other content, or a training with another config (every differing field is named); another process trains in it.
     """
     from sinkjax.runtime.backend import refuse_larger_than_memory
     from sinkjax.train import loop
@@ -157,13 +157,13 @@ def load_runs(folder: str | Path) -> Trained:
     """Read a finished training.
 
     Args:
-        folder: The folder that it was trained into, or its URL.
+        folder: Folder of the training, or its URL.
 
     Returns:
         The results of its runs.
 
     Raises:
-        SinkjaxError: There is no training, or one that is not finished.
+        SinkjaxError: There is no training, or it is not finished.
     """
     from sinkjax.train.checkpoint import CHECKPOINTS
     from sinkjax.train.trained import load_trained

@@ -36,11 +36,11 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True)
 class Streaming:
-    """The first `sinks` tokens and the last `window` ones, the query's own included (StreamingLLM, Xiao et al. 2024).
+    """Cache of the first `sinks` tokens and the last `window` ones, including the query's own (StreamingLLM, Xiao et al. 2024).
 
     Attributes:
-        sinks: First tokens that stay; 0: a plain sliding window.
-        window: Last tokens.
+        sinks: Number of first tokens to keep; 0: a plain sliding window.
+        window: Number of last tokens to keep.
     """
 
     sinks: int = 4
@@ -53,7 +53,7 @@ class Streaming:
 
     @property
     def size(self) -> int:
-        """Keys that a query sees at most."""
+        """Maximum number of keys that a query sees."""
         return self.sinks + self.window
 
     def empty(self, B: int, K: int, D: int, dtype: Any) -> State:
@@ -104,7 +104,7 @@ class ScoredCache:
 
     @property
     def size(self) -> int:
-        """Keys that a query sees at most."""
+        """Maximum number of keys that a query sees."""
         return self.k
 
     @property

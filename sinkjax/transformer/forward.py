@@ -82,14 +82,14 @@ def forward(
 ) -> Output:
     """Run a model on a batch of right-padded prompts, with edits and measurements.
 
-    May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; traced values are not checked.
+    Params, tokens, lengths and the values of edits may be traced (jit, grad, vmap); traced values are not checked.
 
     Args:
-        params: A model from `sinkjax.load`, or only its parameters, as a tree like `params.abstract(config)`.
+        params: A model from `sinkjax.load`, or only its parameters, in the tree of `params.abstract(config)`.
         tokens: int [B, T], or float [B, T, d] for a config without a vocabulary.
         config: The architecture, if `params` is not a model.
         edits: An edit, or a sequence applied left to right.
-        probe: The measurements.
+        probe: The measurements to make.
         lengths: Prompt lengths, int [B], by default T for all; tokens beyond a prompt's length have no effect.
         logits: Whether to compute the logits, float32 [B, T, V], which may not fit in memory for a long prompt.
         precision: Precision of every matrix product: "highest" (full float32 on every device), "high" or "default".
@@ -97,15 +97,15 @@ def forward(
             when training a few small blocks.
         remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
         attention_impl: "auto" or one of three. "sinkjax" supports every request. "fused" (`transformer/fused.py`) is cuDNN's on
-            GPUs in 16 bits. "pallas" (`transformer/flash.py`) has kernels for GPUs and TPUs that also support edits of
-            the scores and measure the attention that keys receive, but have no derivative. The last two raise for requests that
-            need the weights themselves. "auto" is "pallas" where that is faster and supports the request (on NVIDIA's data-centre
-            GPUs, in 16 bits, from 512 positions), unless parameters, edits or float tokens are traced and may therefore be
-            differentiated; else "sinkjax".
-        attention_mask: Instead of `lengths`, the mask [B, T] that a tokenizer of transformers returns with the tokens, 1 for
+            GPUs in 16 bits. "pallas" (`transformer/flash.py`) has kernels for GPUs and TPUs that also support edits of the
+            scores and measure the attention that keys receive, but have no derivative. The last two raise an error for requests
+            that need the weights themselves. "auto" is "pallas" if that is faster and supports the request (on NVIDIA's
+            data-centre GPUs, in 16 bits, from 512 positions), unless parameters, edits or float tokens are traced and may
+            therefore be differentiated; otherwise it is "sinkjax".
+        attention_mask: In place of `lengths`, the mask [B, T] that a transformers tokenizer returns with the tokens, 1 for
             tokens and 0 for padding.
-        past: Keys and values in front of every prompt (`sinkjax.sink_prefix`). The result equals that of prompts with the past's
-            tokens in front, without their rows: positions of edits, keys and measurements count the prompt's own tokens.
+        past: Keys and values in front of every prompt (`sinkjax.sink_prefix`). The result equals a run with the past's tokens in
+            front of each prompt, without their rows: positions of edits, keys and measurements count the prompt's own tokens.
             `Probe(attention_received_past=True)` measures what the past receives. May be traced.
 
     Returns:
@@ -115,8 +115,8 @@ def forward(
     Raises:
         SinkjaxError: Parameters have no config, or do not fit it; a token is outside the vocabulary; a prompt is empty, longer
             than the context, or padded on the left; a mask has a hole; a probe or edits do not fit (`Probe.check`,
-            `Edit.resolve`); the precision is unknown, or `attention_impl` does not support the request; the past does not fit the
-            model, was made with another one, or its keys would depend on the prompt.
+            `Edit.resolve`); the precision is unknown, or `attention_impl` does not support the request; the past does not fit
+            the model, was made with another model, or its keys would depend on the prompt.
     """
     tokenizer, source = getattr(params, "tokenizer", None), getattr(params, "source", None)
     params, config = _parts(params, config)

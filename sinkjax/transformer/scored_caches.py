@@ -30,7 +30,7 @@ class H2O(ScoredCache):
 class KeyNorm(ScoredCache):
     """k keys per layer and key-value head: the last k // 2, and the others with the lowest L2 norm.
 
-    Keys of low norm receive much attention (Devoto et al. 2024, arXiv 2406.11430). As in H2O, the last ones stay.
+    Keys of low norm receive much attention (Devoto et al. 2024, arXiv 2406.11430). As in H2O, the last keys stay.
     """
 
     def scored(self, score: jax.Array, k: jax.Array, received: jax.Array) -> jax.Array:
@@ -43,13 +43,13 @@ class KeyNorm(ScoredCache):
 class SnapKV(ScoredCache):
     """k keys per layer and key-value head: the last `window`, and the others with most attention from the last `window` queries.
 
-    SnapKV (Li et al. 2024, arXiv 2404.14469) chooses once, at the end of a prompt; here the choice is made again after every
-    token, so that a text of any length can be read. Attention is summed over the queries and over the query heads of a key-value
-    head. As in the authors' code, it is pooled over neighbours in the cache among the keys before the window only, with zeros
+    SnapKV (Li et al. 2024, arXiv 2404.14469) chooses once, at the end of a prompt; here the choice is repeated after every
+    token, so a text of any length can be read. Attention is summed over the queries and over the query heads of a key-value
+    head. As in the authors' code, it is pooled over neighbours in the cache, only among the keys before the window, with zeros
     beyond the ends of an average.
 
     Attributes:
-        window: Last queries whose attention counts, and whose keys stay.
+        window: Number of last queries whose attention counts and whose keys stay.
         pool: Width of the pool, an odd number.
         pooling: "avg" or "max".
     """
@@ -67,7 +67,7 @@ class SnapKV(ScoredCache):
 
     @property
     def kept(self) -> int:
-        """Number of last keys that stay whatever their score."""
+        """Number of last keys that stay regardless of their score."""
         return self.window
 
     @property

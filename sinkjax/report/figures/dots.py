@@ -233,15 +233,15 @@ def draw_parts(
     Args:
         found: The result of `sinkjax.explain_score`, `explain_value` or `explain_logit`.
         layer: The layer, for a score or value.
-        head: The head, as `layer`.
+        head: The head, for a score or value.
         prompt: Index of the prompt; None for the mean over prompts.
-        count: Number of parts with their own bar, by size; all others share one bar.
+        count: Number of parts with their own bar, the largest ones; all others share one bar.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        SinkjaxError: `found` is not such a result; it lacks the layer, head or prompt, or one of them must be given.
+        SinkjaxError: `found` is not such a result; it lacks the layer, head or prompt; a layer or head must be given.
     """
     whole = next((name for name in WHOLES if name in found), None)
     if whole is None or "contribution" not in found:

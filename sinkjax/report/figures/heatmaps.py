@@ -207,7 +207,7 @@ def activations(
     Args:
         values: float[run, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
         titles: The names of the runs.
-        limits: Least and largest value of the colour scale; None for those of `values`, down to DECADES below the largest.
+        limits: Lowest and highest value of the colour scale; None for those of `values`, down to DECADES below the highest.
         count_from: The number of the first layer.
 
     Returns:
@@ -291,8 +291,8 @@ def causal(
         values: float[row, column, query, key].
         rows: The titles of the rows.
         columns: The titles of the columns.
-        label: The colours' name, with their unit.
-        marked: A query whose row is marked by an arrow on each map.
+        label: Name of the quantity, with its unit, for the colour bar.
+        marked: A query whose row an arrow marks on each map.
 
     Returns:
         A matplotlib figure.

@@ -100,10 +100,11 @@ def lines(
     Args:
         grid: The panels, [row][column].
         xlabel: The name of x. If all x are integers, so are the ticks.
-        legend: Its place: the first panel of each row, beside each row, or above all panels if all have lines of the same names.
+        legend: Its position: the first panel of each row, beside each row, or above all panels if their lines have the same
+            names.
         log_x: Whether x is logarithmic.
-        share: The panels that share y. The panels of a row then have one label.
-        courses: Whether lines have many points, so that no point has a marker; the first line, the baseline, is then black.
+        share: The panels that share y. The panels of a row then have a single label.
+        courses: Whether lines have many points and therefore no markers; the first line, the baseline, is then black.
         height: Inches per row.
         width: Inches of the figure.
 
