@@ -110,6 +110,8 @@ class Probe:
         attention: Layers whose full attention maps are returned; True for all.
         capture: Requests for raw values, a tuple of `Capture`.
         extra: Further statistics to compute.
+        until: Last layer that is read; None for the model's last one. Entries of later layers are NaN (-1 for integers, 0 in
+            `non_finite`), and later blocks are not computed unless logits or losses need them.
 
     Raises:
         SinkjaxError: A field is unknown; `capture` or `extra` has an entry of the wrong type; two statistics share a name.
@@ -135,6 +137,7 @@ class Probe:
     attention: tuple[int, ...] | bool = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()
+    until: int | None = field(default=None, metadata=LATER)
 
     def __new__(cls, *args: Any, **asked: Any) -> Probe:
         for name in asked:
@@ -154,6 +157,8 @@ class Probe:
             object.__setattr__(self, "attention", ())
         elif self.attention is not True and self.attention != ():
             object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
+        if self.until is not None:
+            object.__setattr__(self, "until", _each_once("last layer (until)", [self.until])[0])
         names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # names of other entries of a record
         names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
@@ -211,12 +216,14 @@ class Probe:
                 lacks; the loss is requested but the model has no vocabulary.
         """
         refuse(self.nll and config.vocab_size is None, "nll is the loss of the next token, but this model has no vocabulary")
+        layers = config.layers if self.until is None else self.until + 1
+        refuse(layers > config.layers, f"until is layer {self.until}, but the model has {config.layers} layers")
         for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:
             if missing := lacks(config, site):
                 raise SinkjaxError(f"{name} is measured at {site.name}, and this model has {missing}")
         for entry in self.captures:
             last = SITES[entry.site].dims
-            limits = {"layer": (entry.layers, config.layers), "position": (entry.positions, T)}
+            limits = {"layer": (entry.layers, layers), "position": (entry.positions, T)}
             limits["dim"] = (entry.dims, axis_size(config, last) if last else T)
             for what, (chosen, size) in limits.items():
                 for index in chosen or ():

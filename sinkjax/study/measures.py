@@ -164,6 +164,10 @@ def _in_layer(data: xarray.Dataset, layer: int) -> NDArray[Any]:
     return np.asarray(data["attention_received"].values[..., layer, :, :])
 
 
+def _mean_attention(layer: int) -> Probe:
+    return dataclasses.replace(MEAN_ATTENTION, until=layer)
+
+
 def later_attention_to(key: int, layer: int) -> Measure:
     """Return the attention of later queries to a key in one layer, mean over heads, in per cent."""
     name = f"attention to key {key} in layer {layer}, mean over heads (%)"
@@ -171,7 +175,7 @@ def later_attention_to(key: int, layer: int) -> Measure:
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
-    return percentage(name, of, MEAN_ATTENTION, note=LATER_READOUT, position=key, seen=True)
+    return percentage(name, of, _mean_attention(layer), note=LATER_READOUT, position=key, seen=True)
 
 
 def strongest_later_attention(key: int, layer: int) -> Measure:
@@ -182,7 +186,7 @@ def strongest_later_attention(key: int, layer: int) -> Measure:
         return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
 
     name = f"attention to the strongest key but {key} in layer {layer}, mean over heads (%)"
-    return percentage(name, of, MEAN_ATTENTION, position=key)
+    return percentage(name, of, _mean_attention(layer), position=key)
 
 
 def attention_to_first_behind(position: int, layer: int | None = None) -> Measure:
@@ -240,8 +244,10 @@ def loss(start: int = 0) -> Measure:
 
 def covers(probe: Probe, other: Probe) -> bool:
     """Return whether a probe asks for everything that another one asks for, in the same way."""
-    pairs = [(getattr(probe, field.name), getattr(other, field.name)) for field in dataclasses.fields(Probe)]
-    return all(set(more) <= set(mine) if isinstance(more, tuple) else not more or mine == more for mine, more in pairs)
+    fields = [field.name for field in dataclasses.fields(Probe) if field.name != "until"]
+    pairs = [(getattr(probe, name), getattr(other, name)) for name in fields]
+    far = probe.until is None or (other.until is not None and other.until <= probe.until) or not other.statistics
+    return far and all(set(more) <= set(mine) if isinstance(more, tuple) else not more or mine == more for mine, more in pairs)
 
 
 def merged(probe: Probe, other: Probe) -> Probe:
@@ -254,6 +260,10 @@ def merged(probe: Probe, other: Probe) -> Probe:
             if odd := [entry.name for entry in more if named.get(entry.name, entry) != entry]:
                 raise SinkjaxError(f"two measures ask for {odd[0]} in different ways, and a sweep can measure it in one only")
             changes[field.name] = (*mine, *(entry for entry in more if entry.name not in named))
+        elif field.name == "until":
+            lasts = [each.until for each in (probe, other) if each.statistics]
+            known = [last for last in lasts if last is not None]
+            changes["until"] = max(known) if len(known) == len(lasts) > 0 else None
         else:
             changes[field.name] = mine or more
     return Probe(**changes)

@@ -44,7 +44,7 @@ def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round])
             jax.tree.map(lambda leaf: leaf.copy_to_host_async(), record)
         whole = functools.cache(functools.partial(processes.whole if joined else jax.device_get, record))
         for device, block, chunk in entry.calls():
-            of_base = chunk.start >= computation.model.config.layers  # one copy serves all edits
+            of_base = chunk.start >= computation.spec.depth  # one copy serves all edits
             yield block, chunk, functools.partial(_part, whole, slice(device, device + 1) if of_base else device)
 
 
@@ -61,7 +61,7 @@ def in_rounds(
 
     run: runs `baseline` or `edited` on inputs that are placed on the devices, as `computation.each` does.
     """
-    L, inputs = computation.model.config.layers, (np.asarray(computation.tokens), np.asarray(computation.lengths))
+    L, inputs = computation.spec.depth, (np.asarray(computation.tokens), np.asarray(computation.lengths))
 
     def resolved(number: Any, prompts: np.ndarray) -> Edits:
         return tuple(term.for_prompts(prompts) for term in computation.resolved[number])

@@ -20,6 +20,7 @@ from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.fingerprint import digest, fingerprint
 from sinkjax.model.params import Params, dtype_of
+from sinkjax.probes.probe import Probe
 from sinkjax.runtime import processes
 from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
@@ -113,13 +114,15 @@ class Computation:
     def attending(self, name: str, store: Place | None) -> Computation:
         """Return the computation with the attention that `name` means (`implementations.chosen`).
 
-        store: where the sweep is stored, or None. "auto" keeps what a store has.
+        store: where the sweep is stored, or None. "auto" keeps what a store has, and a store of all layers keeps them.
         """
-        if name == AUTO and store is not None:
+        config, hardware, spec = self.model.config, self.hardware(), self.spec
+        if store is not None:
             with contextlib.suppress(SinkjaxError), reached(store):  # whatever is wrong with a store, its opening says
                 if (header := Header.read(store)) is not None:
-                    name = header.attributes[IDENTITY].get("attention_impl", UNNAMED)
-        config, hardware, spec = self.model.config, self.hardware(), self.spec
+                    identity, every = header.attributes[IDENTITY], dataclasses.replace(spec.probe, until=None)
+                    name = identity.get("attention_impl", UNNAMED) if name == AUTO else name
+                    spec = dataclasses.replace(spec, probe=every) if identity.get("probe") == _shown(every) else spec
         size = spec.probe, self.tokens.shape[1], str(dtype_of(self.model.params)), hardware
         how = chosen(name, config, self.resolved, *size, past=spec.past)
         spec = dataclasses.replace(spec, attention_impl=how, in_place=hardware.kind == "cpu")
@@ -146,7 +149,7 @@ class Computation:
 
     def rounds(self, schedule: Schedule) -> list[Round]:
         """Deal all calls of a schedule to the devices of this process."""
-        return deal(schedule.calls(len(self.lengths)), self.hardware().devices, self.model.config.layers)
+        return deal(schedule.calls(len(self.lengths)), self.hardware().devices, self.spec.depth)
 
     def identity(self) -> dict[str, Any]:
         """All that decides the numbers and their labels, as JSON; without empty entries, which earlier versions lack."""
@@ -158,7 +161,7 @@ class Computation:
             "past": {"positions": self.past.positions, "sha256": self.past.digest()} if self.past is not None else None,
         }
         return description(self.model, self.spec.precision, self.placed) | {
-            "probe": ADDRESS.sub("", repr(self.spec.probe)),
+            "probe": _shown(self.spec.probe),
             "prompts": prompts_identity(self.tokens, self.lengths),
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in self.labels.items()},
@@ -198,6 +201,10 @@ class Computation:
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
         return variables, fixed
+
+
+def _shown(probe: Probe) -> str:
+    return ADDRESS.sub("", repr(probe))
 
 
 def prompts_identity(tokens: Any, lengths: Any) -> dict[str, Any]:

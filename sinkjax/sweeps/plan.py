@@ -125,9 +125,9 @@ def plan_resolved(
     wrong = given is not None and not (isinstance(given, int | np.integer) and int(given) > 0)
     refuse(wrong, f"batch_size must be a number of prompts above 0, not {short(batch_size)}")
     B, T = batch
-    L, devices = config.layers, hardware.devices
+    L, devices = ForwardSpec(config=config, probe=probe, logits=False).depth, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
-    starts = origins(resolved, config, worth(config, B, T, hardware.kind))
+    starts = origins(resolved, config, L, worth(config, B, T, hardware.kind))
     streams = 1 + any(origin.base is not None for origin in starts)  # the unedited run, and one base at a time
     weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
     cost = DeviceBytes.of(config, T, probe, dtype, hardware, streams, weights_edited)

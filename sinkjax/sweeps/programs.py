@@ -40,7 +40,7 @@ def _lower(
     computation: Computation, schedule: Schedule, rounds: Iterable[Round], programs: dict[Hashable, jax.stages.Lowered]
 ) -> None:
     """Add the programs of these rounds that `programs` lacks, by what decides them; nothing runs."""
-    mesh, spec, L = computation.mesh, computation.spec, computation.model.config.layers
+    mesh, spec, L = computation.mesh, computation.spec, computation.spec.depth
     placed = jax.tree.leaves(computation.params)[0].sharding  # results of one call, which the next one takes, lie in its mesh
     where = NamedSharding(placed.mesh, PartitionSpec(data_axes(mesh) or None)) if isinstance(placed, NamedSharding) else None
     first: dict[Hashable, Round] = {}

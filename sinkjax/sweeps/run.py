@@ -267,7 +267,7 @@ def _work(store: Store, computation: Computation) -> Iterator[list[Round]]:
 
     A process that helps others or resumes a store starts at the end of the order, which others reach last.
     """
-    (number, count), B, L = processes.rank(), len(computation.lengths), computation.model.config.layers
+    (number, count), B, L = processes.rank(), len(computation.lengths), computation.spec.depth
     devices = computation.hardware().devices
     if count > 1:
         yield store.schedule.shares(B, devices, count, L)[number]
@@ -304,7 +304,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
         refuse(not store.finished, f"{store.path}: a call {CHANGED}; rerun the same command to recompute only that")
 
     agreed = processes.from_first(agree)
-    schedule, hardware, L = Schedule.from_json(agreed["schedule"]), computation.hardware(), computation.model.config.layers
+    schedule, hardware, L = Schedule.from_json(agreed["schedule"]), computation.hardware(), computation.spec.depth
     rounds = deal([(block, schedule.chunks[number]) for block, number in agreed["left"]], hardware.devices, L)
     begun, written = time.monotonic(), 0
     with bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False) as advance:

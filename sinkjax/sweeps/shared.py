@@ -98,7 +98,8 @@ def edited(
             def run() -> tuple[tuple, dict]:  # slice parameters inside the branch, so that a skipped block does not read them
                 return step(carry, (layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"])))
 
-            return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
+            outside = (layer < start) | (layer >= spec.depth)
+            return jax.lax.cond(outside, lambda: (carry, of_base), run)
 
         xs = (jnp.arange(spec.config.layers), base.trace.layers)
         (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), xs)

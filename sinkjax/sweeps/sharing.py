@@ -37,12 +37,12 @@ def worth(config: Config, B: int, T: int, device: str) -> float:
     return WORTH[device] / (config.layers * block_flops(config, T) * B * T)
 
 
-def origins(resolved: Sequence[Edits], config: Config, least: float) -> list[Origin]:
-    """Find the origin of each edit. An edit that is a base, or equal to its base, shares all L blocks and runs none.
+def origins(resolved: Sequence[Edits], config: Config, depth: int, least: float) -> list[Origin]:
+    """Find the origin of each edit. An edit that is a base, or equal to its base, shares all blocks and runs none.
 
-    least: forward passes that a base must save beyond its own.
+    depth: blocks that run. least: forward passes that a base must save beyond its own.
     """
-    found = [Origin(None, first_layer(edits, config)) for edits in resolved]
+    found = [Origin(None, min(first_layer(edits, config), depth)) for edits in resolved]
     families: dict[tuple, list[int]] = {}
     for number, edits in enumerate(resolved):
         if edits and not any(term.site in BEFORE_BLOCKS for term in edits):  # these act before the first block
@@ -50,7 +50,8 @@ def origins(resolved: Sequence[Edits], config: Config, least: float) -> list[Ori
     for numbers in families.values():
         first = np.array([found[number].block for number in numbers])
         base, common = _best_base([resolved[number] for number in numbers], first)
-        if np.maximum(common - first, 0).sum() >= (1 + least) * config.layers:
+        common = np.minimum(common, depth)
+        if np.maximum(common - first, 0).sum() >= (1 + least) * depth:
             for number, blocks, before in zip(numbers, common.tolist(), first.tolist(), strict=True):
                 if blocks > before:
                     found[number] = Origin(numbers[base], blocks)

@@ -58,8 +58,18 @@ def block_step(
 
 
 def over_blocks(step: Callable[..., tuple], carry: Any, blocks: Params, spec: ForwardSpec, *inputs: Any) -> tuple[Any, Any]:
-    """Scan a body over (layer index, parameters of the block, *inputs), all stacked by layer. See `ForwardSpec.in_place`."""
-    layers = jnp.arange(spec.config.layers)
+    """Scan a body over (layer index, parameters of the block, *inputs), all stacked by layer. See `ForwardSpec.in_place`.
+
+    Blocks from `spec.depth` on are skipped: they leave the carry unchanged, and their results are 0.
+    """
+    layers, run = jnp.arange(spec.config.layers), step
+
+    def until_depth(carry: Any, xs: tuple) -> tuple:
+        _, results = jax.eval_shape(run, carry, xs)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), results)
+        return jax.lax.cond(xs[0] < spec.depth, lambda: run(carry, xs), lambda: (carry, nothing))
+
+    step = run if spec.depth == spec.config.layers else until_depth
     if not spec.in_place:
         return jax.lax.scan(step, carry, (layers, blocks, *inputs), unroll=spec.unroll)
 

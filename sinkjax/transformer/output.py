@@ -18,6 +18,7 @@ from sinkjax.model.ops import add_bias, project, soft_cap, wide_product
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
+from sinkjax.probes.statistics import NON_FINITE, Statistic
 from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -104,7 +105,7 @@ def output(
     """Stack depths and layers, move the prompt axis first, and sum the counts of each edit."""
     values, dims = {}, probe.dims()
     for entry in probe.statistics:
-        array = trace.layers["record"][entry.name]
+        array = _up_to(probe.until, trace.layers["record"][entry.name], entry)
         if entry.dims[1] == "depth":
             array = jnp.concatenate([trace.before["record"][entry.name][None], array])
         values[entry.name] = jnp.moveaxis(array, 0, 1)
@@ -120,6 +121,14 @@ def output(
         values["empty_rows"] = trace.layers["empty_rows"].sum(axis=0)
         dims |= {"cells_addressed": ("prompt", "term"), "cells_changed": ("prompt", "term"), "empty_rows": ("prompt",)}
     return Output(logits, hidden, Record(values, dims))
+
+
+def _up_to(last: int | None, array: jax.Array, entry: Statistic) -> jax.Array:
+    """Return a statistic [L, ...] with NaN (-1) in the layers after the last one that is read; they overflow nowhere."""
+    if last is None:
+        return array
+    read = (jnp.arange(len(array)) <= last).reshape(-1, *[1] * (array.ndim - 1))
+    return jnp.where(read, array, 0 if entry is NON_FINITE else jnp.nan if jnp.issubdtype(array.dtype, jnp.floating) else -1)
 
 
 def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array, prefix: int | None) -> jax.Array:

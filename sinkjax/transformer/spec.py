@@ -45,6 +45,12 @@ class ForwardSpec:
     past: int = 0
     in_place: bool = False
 
+    @property
+    def depth(self) -> int:
+        """How many blocks run: those up to the last layer that is read, all if their output is needed."""
+        last, whole = self.probe.until, self.logits or self.probe.nll or self.config.vocab_size is None
+        return self.config.layers if whole or last is None else last + 1
+
     def __post_init__(self) -> None:
         one_of("precision", self.precision, PRECISIONS)
         one_of("attention_impl", self.attention_impl, IMPLEMENTATIONS)

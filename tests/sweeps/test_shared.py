@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ from sinkjax.transformer.spec import ForwardSpec
 from tests.edits.cases import DENSE
 from tests.sweeps.cases import (
     EMBEDDING_EDITS,
+    EVERYTHING,
     FIRST_LAYERS,
     LAYERS,
     LENGTHS,
@@ -116,6 +119,11 @@ def test_only_the_blocks_from_the_first_edited_one_on_are_run(tiny_config, tiny_
     jax.effects_barrier()
     assert len(ran) == 3 + 2 * 1 + 1 * 2  # the baseline; two edits of the last block; one of the last two
     assert len(ran) == plan(tiny_config, edits, [12] * 4, 12, probe).layer_passes
+    ran.clear()
+    first = replace(probe, until=1)
+    sinkjax.sweep(model, tokens, edits[2:], probe=first)
+    jax.effects_barrier()
+    assert len(ran) == 2 + 1 == plan(tiny_config, edits[2:], [12] * 4, 12, first).layer_passes
 
 
 def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_params):
@@ -141,3 +149,25 @@ def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_
         got, want = jax.jit(jax.grad(shared))(0.3), jax.grad(naive)(0.3)
         assert want > 0
         assert float(got) == pytest.approx(float(want), rel=1e-12)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(edits=st.lists(random_edits(), min_size=1, max_size=3), until=st.integers(0, LAYERS - 1))
+def test_a_probe_of_the_first_layers_has_their_numbers_and_no_others(tiny_config, tiny_params, edits, until):
+    fitting = (edit for edit in edits if addresses_something(edit, tiny_config))
+    starts = ((edit, first_layer(resolve(edit, tiny_config, LENGTHS, 12), tiny_config)) for edit in fitting)
+    edits = [edit for edit, start in starts if start <= until] + [sinkjax.mask_key(0)]
+    whole = replace(EVERYTHING, nll=False, attention=(), capture=())
+    with jax.enable_x64(True):
+        model, tokens = model_of(tiny_config, tiny_params, "float64"), prompts(tiny_config)
+        part = replace(whole, until=until)
+        swept = sinkjax.sweep(model, tokens, edits, part, LENGTHS)
+        for number, edit in enumerate(edits):
+            for logits in (False, True):
+                want, got = (sinkjax.forward(model, tokens, None, edit, probe, LENGTHS, logits).record for probe in (whole, part))
+                for name, dims in whole.dims().items():
+                    read = until + 1 + (dims[1] == "depth")
+                    for found in (swept[name].values[number], got[name]):
+                        assert_close(found[:, :read], want[name][:, :read], 1e-12, name)
+                        left = np.asarray(found[:, read:])
+                        assert (np.isnan(left) if left.dtype.kind == "f" else left == (name != "non_finite") * -1).all(), name

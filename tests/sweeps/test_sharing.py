@@ -45,7 +45,7 @@ def worth_two_passes(config, monkeypatch):
 
 
 def found(config, edits, worth: float = 2) -> list[Origin]:
-    return origins([resolve(edit, config, LENGTHS, 12) for edit in edits], config, worth)
+    return origins([resolve(edit, config, LENGTHS, 12) for edit in edits], config, L, worth)
 
 
 def test_masks_of_the_first_layers_start_from_one_of_the_last_of_them(config):
@@ -66,7 +66,7 @@ def test_an_edit_does_what_its_base_does_in_every_block_that_they_share(config, 
     resolved = [
         resolve(sinkjax.add_logit(0, 2.0, layers=sorted(layers), heads=heads), config, LENGTHS, 12) for layers, heads in chosen
     ]
-    for edits, origin in zip(resolved, origins(resolved, config, 2), strict=True):
+    for edits, origin in zip(resolved, origins(resolved, config, L, 2), strict=True):
         assert origin.block >= first_layer(edits, config)
         if origin.base is not None:
             base = resolved[origin.base]
