@@ -21,7 +21,7 @@ from long_tables import as_text
 from named import DOCS, GEMMA, SMOL, SUMMARY, Row, read, summaries
 
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.config_files.files import user_place, write
+from sinkjax.config_files.files import user_location, write
 from sinkjax.papers.kiya._alone import HALF, compared
 from sinkjax.report.figures.style import COLOURS, render, styled
 from sinkjax.study.folder import open_store, store_path
@@ -74,7 +74,7 @@ def keep(runs: Sequence[str], folder: Path = DATA) -> None:
         model, _, place = run.partition("=")
         vocabulary = open_checkpoint(model).config.vocab_size
         for store, named in (("tokens", model), ("untrained", f"{model}-untrained")):
-            if (found := store_path(user_place(Path(place)), store)).exists():
+            if (found := store_path(user_location(Path(place)), store)).exists():
                 made = rows_of(named, open_store(found).load(), vocabulary)
                 for name, columns in COLUMNS.items():
                     put(folder / f"{name}.csv", columns, named, made[name])

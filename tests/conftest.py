@@ -86,7 +86,7 @@ def pytest_collection_finish() -> None:
 def bucket() -> Iterator[str]:
     """The URL of a bucket in a server of the S3 protocol on this machine, one for each worker. For tests that are marked
     "processes": the extra `floors` has no such server."""
-    from sinkjax.config_files.places import place
+    from sinkjax.config_files.locations import location
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -101,7 +101,7 @@ def bucket() -> Iterator[str]:
         while socket.socket().connect_ex(("127.0.0.1", port)):
             assert time.monotonic() < end
             time.sleep(0.1)
-        place("s3://results").fs.mkdir("results")
+        location("s3://results").fs.mkdir("results")
         yield "s3://results"
     server.kill()
     server.wait()

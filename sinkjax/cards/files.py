@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import own_folder, read_text, user_path, user_place, whole_folder
-from sinkjax.config_files.places import url_protocol
+from sinkjax.config_files.files import own_folder, read_text, user_location, user_path, whole_folder
+from sinkjax.config_files.locations import url_protocol
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import set_residual
 from sinkjax.errors import SinkjaxError, differences, short
@@ -133,7 +133,7 @@ def claimed(folder: str | Path, identity: Mapping[str, Any] | None = None) -> Pa
         raise SinkjaxError(
             f"a card is a local folder that is put in place whole, which {protocol}:// cannot do: save it here, and copy it there"
         )
-    path = Path(user_place(folder))
+    path = Path(user_location(folder))
     there = own_folder(path, "the card")
     if not there:
         return path

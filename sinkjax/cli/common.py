@@ -12,8 +12,8 @@ from typing import Any, Literal
 from sinkjax.cli.options import entries
 from sinkjax.config_files import programs
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import shipped, user_path, user_place
-from sinkjax.config_files.places import Place, url_protocol
+from sinkjax.config_files.files import shipped, user_location, user_path
+from sinkjax.config_files.locations import Location, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention
 from sinkjax.runtime.folding import folded
@@ -163,16 +163,16 @@ def asked_attention(options: PlannedOptions) -> str:
     return options.attention_impl if isinstance(options, DeviceOptions) else "auto"
 
 
-def asked_place(name: str) -> Place:
+def asked_location(name: str) -> Location:
     """Return the path or URL given as an option.
 
-    Errors: as for `user_place`; content there would be lost with this process, or single files cannot be written there.
+    Errors: as for `user_location`; content there would be lost with this process, or single files cannot be written there.
     """
     protocol = url_protocol(name)
     if protocol == "memory":
         raise SinkjaxError(f"{name} ends with this process, which would lose the results; choose a folder or an object store")
     refuse(protocol == "hf", f"{name} makes one commit per file, so it cannot hold results; choose a folder and upload it")
-    return user_place(name)
+    return user_location(name)
 
 
 def default_folder(name: str) -> Path:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import tyro
 
-from sinkjax.cli.common import asked_place, own_study
+from sinkjax.cli.common import asked_location, own_study
 from sinkjax.cli.options import read
 from sinkjax.config_files.archives import SUFFIX, unpack
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import Place, reached
+from sinkjax.config_files.locations import Location, reached
 from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
@@ -42,7 +42,7 @@ def report(arguments: Sequence[str]) -> None:
         _compare(results, *others) if others else _rebuild(results, options.study)
 
 
-def _rebuild(results: Place, study: str | None) -> None:
+def _rebuild(results: Location, study: str | None) -> None:
     if results.suffix == SUFFIX and results.is_file():
         results = unpack(results)
     own = None if study is None else own_study(study)
@@ -60,7 +60,7 @@ def _rebuild(results: Place, study: str | None) -> None:
     print(printable(str(chosen.folder / folder.PAGE)))
 
 
-def _show_kept(results: Place, error: NotTyped) -> None:
+def _show_kept(results: Location, error: NotTyped) -> None:
     """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
     from sinkjax.study.folder import PAGE, rebuild_kept
 
@@ -73,17 +73,17 @@ def _show_kept(results: Place, error: NotTyped) -> None:
     print(printable(str(folder / PAGE)))
 
 
-def _there(path: str) -> Place:
+def _there(path: str) -> Location:
     """Return the existing location that a user names."""
-    found = asked_place(path)
+    found = asked_location(path)
     with reached(found):
         refuse(not found.exists(), f"there is no folder or store {found}")
     return found
 
 
-def _compare(first: Place, second: Place) -> None:
+def _compare(first: Location, second: Location) -> None:
     from sinkjax.study import compare, folder
 
-    found, place = compare.carry_out(first, second)
-    terminal(found)
+    section, place = compare.carry_out(first, second)
+    terminal(section)
     print(printable(str(place / folder.PAGE)))

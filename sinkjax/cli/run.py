@@ -16,7 +16,7 @@ from sinkjax.cli.common import (
     Verb,
     asked_attention,
     asked_axes,
-    asked_place,
+    asked_location,
     chosen_study,
     configured,
     default_folder,
@@ -27,7 +27,7 @@ from sinkjax.cli.common import (
 )
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import reached
+from sinkjax.config_files.locations import reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -76,7 +76,7 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     other = verb is sweep and chosen.experiment != "sweep"
     refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
     options = read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"{verb.__name__} {name}", config=chosen.config)
-    asked = None if options.out is None else asked_place(options.out)
+    asked = None if options.out is None else asked_location(options.out)
     out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
         use_all_cores()

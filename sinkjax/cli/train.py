@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from sinkjax.cli.common import JoinOptions, Options, asked_place, default_folder, split_config
+from sinkjax.cli.common import JoinOptions, Options, asked_location, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import read_text, shipped
@@ -37,7 +37,7 @@ def train(arguments: Sequence[str]) -> None:
     name, rest = split_config(arguments, train, trainings)
     chosen = registry.choose(name)
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
-    out = chosen.folder or default_folder(name) if options.out is None else asked_place(options.out)
+    out = chosen.folder or default_folder(name) if options.out is None else asked_location(options.out)
     config = with_edits(options.config)
     use_all_cores()
     start_jax(options.platform, config.dtype, options.join)

@@ -96,27 +96,27 @@ def positions(config: Any, *names: str, plus: int = 0, queries: int = MIN_QUERIE
     asked = {name: value if isinstance(value := getattr(config, name), tuple) else (value,) for name in names}
     plus_of = f" + {plus}" if plus else ""
     needs = [
-        (f"{name}{plus_of}: position {place + plus}", place + plus, queries)
-        for name, places in asked.items()
-        for place in sorted(places)[-1:]
+        (f"{name}{plus_of}: position {position + plus}", position + plus, queries)
+        for name, listed in asked.items()
+        for position in sorted(listed)[-1:]
     ]
     long_enough(needs, config.length)
 
 
 def long_enough(needs: Iterable[tuple[str, int, int]], length: int) -> None:
-    """Raise for all places that prompts of `length` tokens lack, or that too few queries see; say how long prompts must be.
+    """Raise for all positions that prompts of `length` tokens lack, or that too few queries see; say how long prompts must be.
 
-    needs: what each place is for, the place, and the number of queries that must see it.
+    needs: what each position is for, the position, and the number of queries that must see it.
     """
     short: list[str] = []
     least = length
-    for what, place, queries in needs:
-        if place >= length:
+    for what, position, queries in needs:
+        if position >= length:
             seen = f", and {queries} queries must see it" if queries > 1 else ""
             short.append(f"{what} is beyond prompts of {length} tokens{seen}")
-        elif place + queries > length:
+        elif position + queries > length:
             short.append(f"{what} is seen by fewer than {queries} of {length} queries")
-        least = max(least, place + queries)
+        least = max(least, position + queries)
     short = list(dict.fromkeys(short))
     more = f"; and {len(short) - LISTED} more" if len(short) > LISTED else ""
     refuse(bool(short), f"{'; '.join(short[:LISTED])}{more}: choose --length {least} or more")

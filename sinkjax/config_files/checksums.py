@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sinkjax.config_files.files import read_text, write
-from sinkjax.config_files.places import NotAFile, open_file
+from sinkjax.config_files.locations import NotAFile, open_file
 from sinkjax.errors import SinkjaxError
 
 SUMS = "sinkjax-checksums.json"  # {file: [bytes, CRC-32]}

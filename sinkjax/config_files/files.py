@@ -14,7 +14,7 @@ from typing import Any
 
 from sinkjax.config_files import documents, temporary
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol, usable
+from sinkjax.config_files.locations import Location, create, is_remote, listed, location, reached, url_protocol, usable
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
 from sinkjax.runtime.resources import config_path, configs
 
@@ -34,7 +34,7 @@ def ends_all(error: SinkjaxError) -> bool:
     return isinstance(error, Unavailable) or (isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS))
 
 
-def write(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> None:
+def write(path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None) -> None:
     """Write a file under a temporary name and rename it, or write an object directly. Safe for several processes.
 
     durable: whether the content reaches the disk before the rename, so that a power failure leaves no empty file. scratch: the
@@ -43,7 +43,7 @@ def write(path: Place, content: str | bytes, durable: bool = False, scratch: Pla
     _write(path, content, durable, scratch, new=False)
 
 
-def write_new(path: Place, content: str | bytes, durable: bool = False, scratch: Place | None = None) -> bool:
+def write_new(path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None) -> bool:
     """Write a file unless it exists: of several writers, one succeeds. Returns whether it was this one.
 
     Errors: as for `write`.
@@ -51,7 +51,7 @@ def write_new(path: Place, content: str | bytes, durable: bool = False, scratch:
     return _write(path, content, durable, scratch, new=True)
 
 
-def _write(path: Place, content: str | bytes, durable: bool, scratch: Place | None, new: bool) -> bool:
+def _write(path: Location, content: str | bytes, durable: bool, scratch: Location | None, new: bool) -> bool:
     """Write a file, or (with `new`) only if it does not exist; return whether it was written. Arguments: as for `write`."""
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
@@ -95,7 +95,7 @@ def write_aside(path: Path, content: bytes) -> None:
 
 
 def move(aside: Path, path: Path) -> None:
-    """Give a file its place, unless another process has done so. Errors: as for `write`."""
+    """Give a file its name, unless another process has done so. Errors: as for `write`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -212,13 +212,13 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def user_place(name: Any) -> Place:
+def user_location(name: Any) -> Location:
     """Return a results location that a user names: a path or a URL. Errors: see `user_path`; an unusable URL."""
-    return place(name) if url_protocol(name) else user_path(name)
+    return location(name) if url_protocol(name) else user_path(name)
 
 
 def plain_name(name: str) -> str:
-    """Return a name that becomes a file's or a folder's in the folder of a run. Errors: it is the path of another place."""
+    """Return a name that becomes a file's or a folder's in the folder of a run. Errors: it is a path to elsewhere."""
     if name in ("", ".", "..") or {*name} & {*"/\\\0"}:
         raise SinkjaxError(f"{name[:LONGEST]!r} cannot be the name of a file: it must hold no slash and not be '..'")
     return name
@@ -242,7 +242,7 @@ def user_path(name: Any) -> Path:
         raise SinkjaxError(f"{name} names the home folder of an unknown user") from None
 
 
-def regular(path: Place, most: int | None = None) -> None:
+def regular(path: Location, most: int | None = None) -> None:
     """Raise unless a path is a file of at most `most` bytes: a pipe may block a reader, and a device may never end."""
     try:
         with reached(path):
@@ -255,7 +255,7 @@ def regular(path: Place, most: int | None = None) -> None:
     refuse(large, f"{path} has {state.st_size:,} bytes, more than the {most or 0:,} that such a file may have")
 
 
-def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
+def read_text(path: Location, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
     """Read a file's text. most: maximum size in bytes. Errors: see `regular`; not readable, or not UTF-8."""
     regular(path, most)
     try:
@@ -268,11 +268,11 @@ def read_text(path: Place, most: int = MOST_BYTES, encoding: str = "utf-8") -> s
         raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
+def claim_folder(folder: Location, document: str, differences: Callable[[str], list[str]], what: str) -> None:
     """Claim a folder for a config: write its document into a new or empty folder, or accept a folder that already has it.
 
     differences: maps the existing document to the differing fields. what: the folder's purpose, for messages.
-    Errors: a file in its place; other content, or another config's (each field that differs); no permission.
+    Errors: a file of that name; other content, or another config's (each field that differs); no permission.
     """
     identity = folder / CONFIG_FILE
     with reached(folder):
@@ -299,7 +299,7 @@ def shipped(kind: str = "experiment") -> list[str]:
     return [name for name, file in configs().items() if keys & documents.parse(file.read_text(encoding="utf-8"), name).keys()]
 
 
-def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Place | None]:
+def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Location | None]:
     """Return the document that a user names, its name for messages, and its folder if an earlier run wrote it.
 
     kind: the kind of shipped configs to suggest for an unknown name. what: noun for an unknown name. Errors: nothing has that
@@ -307,7 +307,7 @@ def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None
-    path = user_place(name)
+    path = user_location(name)
     with reached(path):
         file = path / CONFIG_FILE if path.is_dir() else path
         if path.is_dir() and not file.is_file():

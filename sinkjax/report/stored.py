@@ -8,7 +8,7 @@ from typing import Any
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import plain_name, read_text, regular, write
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.locations import Location
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.report.section import Drawing, Section
 from sinkjax.viewing.maps import KeptMaps
@@ -37,7 +37,7 @@ class KeptSection(Section):
 FIELDS = [field.name for field in dataclasses.fields(KeptSection) if field.name != "blocks"]  # of the file
 
 
-def keep(section: Section, folder: Place) -> None:
+def keep(section: Section, folder: Location) -> None:
     """Write a section into the folder of its run, beside the figures that are there already.
 
     Args:
@@ -58,7 +58,7 @@ def _no_array(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else None
 
 
-def kept(folder: Place, figures: str) -> Section:
+def kept(folder: Location, figures: str) -> Section:
     """Read the section that a run kept.
 
     Args:
@@ -85,7 +85,7 @@ def kept(folder: Place, figures: str) -> Section:
     return Section(**{name: getattr(section, name) for name in FIELDS} | {"drawings": drawings})
 
 
-def _drawing(picture: Picture, folder: Place) -> Drawing:
+def _drawing(picture: Picture, folder: Location) -> Drawing:
     """A figure from its files."""
     plain_name(picture.name)
     drawing = Drawing(picture.name, None, picture.caption, picture.source)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from sinkjax.analysis.intervals import Intervals
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import write
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.locations import Location
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
@@ -38,7 +38,7 @@ A, B, DIFFERENCE = "A", "B", "B - A"
 APART = (NOOP, "maps", TEXTS)  # stores of a run next to its study's sweeps
 
 
-def carry_out(first: Place, second: Place) -> tuple[Section | Report, Place]:
+def carry_out(first: Location, second: Location) -> tuple[Section | Report, Location]:
     """Compare two stores, or the sweeps that two folders of results share.
 
     Returns the results, and the folder next to the first with the page, summary and figures.
@@ -61,7 +61,7 @@ def carry_out(first: Place, second: Place) -> tuple[Section | Report, Place]:
     return report, folder
 
 
-def _of_folders(first: Place, second: Place) -> Report:
+def _of_folders(first: Location, second: Location) -> Report:
     """Compare the sweeps that two folders share; sweeps that do not fit together are left out, with the reason."""
     ours, theirs = ({path.stem: path for path in folder.glob(f"*{STORE_SUFFIX}")} for folder in (first, second))
     for folder, stores in ((first, ours), (second, theirs)):

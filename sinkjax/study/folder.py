@@ -13,7 +13,7 @@ import numpy as np
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.files import plain_name, read_text, write, write_new
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.locations import Location
 from sinkjax.errors import SinkjaxError
 from sinkjax.report import stored
 from sinkjax.report.page import page
@@ -40,7 +40,7 @@ class RunValues(dict[str, Any]):
     They are written once into the run, and read by every other process, a resumed run and the page.
     """
 
-    def __init__(self, folder: Place):
+    def __init__(self, folder: Location):
         self.folder = folder / VALUES
         super().__init__({file.stem: json.loads(read_text(file)) for file in sorted(self.folder.glob("*.json"))})
 
@@ -60,12 +60,12 @@ def _plain(value: object) -> object:
 # Stores.
 
 
-def store_path(folder: Place, name: str) -> Place:
+def store_path(folder: Location, name: str) -> Location:
     """Return the path of a spec's store."""
     return folder / f"{plain_name(name)}{STORE_SUFFIX}"
 
 
-def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
+def open_store(path: Location, finished: bool = True) -> xarray.Dataset:
     """Open the store of a sweep or a calculation; if it may be unfinished and is, return only the attributes.
 
     Errors: there is no store; damaged metadata; files missing or changed; an interrupted sweep.
@@ -87,7 +87,7 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
     return xarray.Dataset(attrs=dict(store.header.attributes))
 
 
-def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place) -> None:
+def calculate(calculation: Calculation, model: Model, batch: Batch, path: Location) -> None:
     """Compute and write the store `path`, unless it exists. Errors: a store of other numbers; no permission or no space."""
     prompts = prompts_identity(batch.tokens, batch.lengths)
     identity = description(model, "highest") | {"calculation": calculation.name, "prompts": prompts}
@@ -102,13 +102,13 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place)
     write_whole(data, path, identity, dict(batch.study))
 
 
-def is_complete(path: Place, identity: Mapping[str, object]) -> bool:
+def is_complete(path: Location, identity: Mapping[str, object]) -> bool:
     """Return whether the store `path` exists and is complete. Errors: a store of other numbers."""
     store = existing(path, identity)
     return store is not None and store.finished and not store.faults
 
 
-def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
+def write_whole(dataset: xarray.Dataset, path: Location, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
     """Write a dataset atomically as the store `path`; `identity` and `study` are its provenance, as JSON.
 
     It first becomes a single object, so several processes write the same store from it. A valid store from a faster process
@@ -140,7 +140,7 @@ def _header(files: Mapping[str, bytes]) -> Header:
     return Header(json.loads(files[METADATA])["metadata"])
 
 
-def write_results(section: Section, folder: Place) -> None:
+def write_results(section: Section, folder: Location) -> None:
     """Write a section's figures, summary and page into a folder."""
     for drawing in section.drawings:
         name = plain_name(drawing.name)
@@ -150,7 +150,7 @@ def write_results(section: Section, folder: Place) -> None:
     write(folder / PAGE, page([section], title=section.title))
 
 
-def rebuild_kept(folder: Place) -> Section | Report | None:
+def rebuild_kept(folder: Location) -> Section | Report | None:
     """Write the page of a run, or of a series, from the sections that it kept; no study runs. None if it kept none.
 
     Errors: see `stored.kept`.

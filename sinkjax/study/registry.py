@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sinkjax.config_files import documents, programs
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_place, write
-from sinkjax.config_files.places import Place, reached, read_bytes
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_location, write
+from sinkjax.config_files.locations import Location, reached, read_bytes
 from sinkjax.data.corpora import SOURCES
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.progress import say
@@ -188,7 +188,7 @@ class Own:
     """A user's study. path, content: its file, and what that contained."""
 
     study: Study = field(repr=False)
-    path: Place
+    path: Location
     content: bytes = field(repr=False)
 
     @property
@@ -202,7 +202,7 @@ def is_file(name: str) -> bool:
     return name.endswith((STUDY_FILE, *VALUE_FILES))
 
 
-def open_own(path: Place) -> Own:
+def open_own(path: Location) -> Own:
     """Open a user's study, which this process then knows by its name.
 
     Args:
@@ -243,8 +243,8 @@ class Chosen:
 
     experiment: str
     config: Any
-    folder: Place | None = None
-    store: Place | None = None
+    folder: Location | None = None
+    store: Location | None = None
     own: Own | None = None
     unstated: frozenset[str] = frozenset()
 
@@ -270,7 +270,7 @@ def choose(name: str, own: Own | None = None) -> Chosen:
     A file is a program or YAML. Results are an output folder, its config.yaml, or a store. own: the study that a YAML file or
     results name, from its file. Errors: nothing of that name; a document that is not a config; see `open_own`.
     """
-    path = user_place(name)
+    path = user_location(name)
     with reached(path):
         if path.suffix == STORE_SUFFIX and path.is_dir():
             return _of_store(path, own)
@@ -309,7 +309,7 @@ def as_series(chosen: Chosen, checkpoints: Path | None, models: Sequence[str], r
     return Chosen(SERIES, config_type(SERIES)(study=chosen.experiment, **stated), own=chosen.own)
 
 
-def _of_store(path: Place, own: Own | None) -> Chosen:
+def _of_store(path: Location, own: Own | None) -> Chosen:
     """Return the run that a store belongs to, by its attributes; a store made from Python is a sweep with default settings."""
     try:
         study = json.loads(read_bytes(path / ".zattrs")).get("study")
@@ -321,7 +321,7 @@ def _of_store(path: Place, own: Own | None) -> Chosen:
     return read(f"{text}\n", str(path), path.parent, own)
 
 
-def read(text: str, what: str, folder: Place | None = None, own: Own | None = None) -> Chosen:
+def read(text: str, what: str, folder: Location | None = None, own: Own | None = None) -> Chosen:
     """Read a YAML document as a study's config.
 
     folder: the run that wrote it, if any; then every field must be in it. own: see `choose`. Errors: no `experiment`,
@@ -350,7 +350,7 @@ def read(text: str, what: str, folder: Place | None = None, own: Own | None = No
     return Chosen(experiment, config, folder, own=own)
 
 
-def _own_of(named: object, facts: object, what: str, folder: Place | None, own: Own | None) -> Own | None:
+def _own_of(named: object, facts: object, what: str, folder: Location | None, own: Own | None) -> Own | None:
     """Return the user's study that a document names: `own`, or the copy of its file in the folder of results.
 
     None if it ships. facts: name and digest of the file that made the results, as far as they are stated. Paths that older
@@ -382,7 +382,7 @@ def _own_of(named: object, facts: object, what: str, folder: Place | None, own: 
     return own
 
 
-def claim(folder: Place, chosen: Chosen) -> None:
+def claim(folder: Location, chosen: Chosen) -> None:
     """Claim `folder` for a run; one that an interrupted run of the same config left is resumed.
 
     Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.

@@ -21,7 +21,7 @@ from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_amon
 from sinkjax.analysis.verdicts import Verdict, said, verdicts_csv
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.locations import Location
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.report import stored
@@ -345,7 +345,7 @@ def noop_finding(data: xarray.Dataset) -> str:
 # A run's folder.
 
 
-def build(chosen: Chosen, folder: Place) -> Section:
+def build(chosen: Chosen, folder: Location) -> Section:
     """Rebuild the summary, figures and page of a run from its stores; the model is not needed."""
     section = section_of(chosen, folder)
     if section.verdicts:
@@ -356,7 +356,7 @@ def build(chosen: Chosen, folder: Place) -> Section:
     return section
 
 
-def section_of(chosen: Chosen, folder: Place) -> Section:
+def section_of(chosen: Chosen, folder: Location) -> Section:
     """Return the results of a run, from its stores; nothing is written. Errors: a store that must be there and is not."""
     study, config = chosen.study, chosen.config
     if study.trains:
@@ -383,7 +383,7 @@ def architecture_of(data: xarray.Dataset) -> Config:
     return cast("Config", SimpleNamespace(**data.attrs["sweep"]["config"]))
 
 
-def _check(store: xarray.Dataset, path: Place, config: Any, part: object) -> None:
+def _check(store: xarray.Dataset, path: Location, config: Any, part: object) -> None:
     """Raise for a store with other settings than `config` states, as after an edit of config.yaml, or of an earlier version."""
     made, now = store.attrs.get("study", {}).get("config", {}), documents.plain(documents.fields(config))
     for name in documents.decides(config):
@@ -405,7 +405,7 @@ def _config_of(data: xarray.Dataset) -> Any:
     return sweep_file.Settings(probe=probe, edits=edits, prompts=data.sizes["prompt"])
 
 
-def stores_of(specs: Sequence[TrainingSpec], folder: Place) -> Mapping[str, xarray.Dataset]:
+def stores_of(specs: Sequence[TrainingSpec], folder: Location) -> Mapping[str, xarray.Dataset]:
     """Return the stores of the trainings that have run by name; of an unfinished one, its results so far.
 
     Errors: none has run.

@@ -21,8 +21,8 @@ from sinkjax.checkpoints.settings import Settings
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.checkpoints.tokenizer_files import END
 from sinkjax.config_files import documents, programs
-from sinkjax.config_files.files import user_place
-from sinkjax.config_files.places import Place, reached
+from sinkjax.config_files.files import user_location
+from sinkjax.config_files.locations import Location, reached
 from sinkjax.data.corpora import chosen_split, passages
 from sinkjax.data.fit import fitted as fitted_to
 from sinkjax.data.prompts import bos_ids, first_tokens, resolved_bos, trained_prefix
@@ -83,7 +83,7 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
     config: Settings = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
     if given is not None and config.dtype != given.source["dtype"]:
         raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
-    where = user_place(out)
+    where = user_location(out)
     with reached(where):
         chosen = Chosen(shipped.experiment, config, own=shipped.own, unstated=SIZES - fields.keys())
         return carry_out(chosen, where, given=given)
@@ -120,7 +120,7 @@ Work = tuple[Part | Calculation | TrainingSpec, Config, Plan | None]  # a part o
 
 def carry_out(
     chosen: Chosen,
-    out: Place,
+    out: Location,
     machine: Machine = HERE,
     log: Callable[[str], None] = silent,
     load: Callable[..., Model] | None = None,
@@ -161,7 +161,7 @@ def require_extras(trains: bool) -> None:
 
 
 def _sweep(
-    chosen: Chosen, planned: list[Work], out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]
+    chosen: Chosen, planned: list[Work], out: Location, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]
 ) -> None:
     """Carry out the planned parts of a study on one model."""
     config: Settings = chosen.config
@@ -275,7 +275,7 @@ def store_spec(
     spec: Part | Calculation,
     model: Model,
     batch: Batch,
-    store: Place,
+    store: Location,
     machine: Machine = HERE,
     twin: Callable[[], Model] | None = None,
 ) -> None:

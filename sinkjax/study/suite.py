@@ -20,7 +20,7 @@ from sinkjax.checkpoints.series import Member, members_of, to_fetch, trim
 from sinkjax.checkpoints.settings import Settings
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, read_text, write
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.locations import Location
 from sinkjax.config_files.tables import csv_rows, csv_text
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
@@ -128,7 +128,7 @@ def in_suite(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     return Chosen(name, documents.build(config_type(name), values, name), unstated=SIZES - stated.keys())
 
 
-def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = silent) -> Report:
+def carry_out(chosen: Chosen, out: Location, machine: run.Machine = run.HERE, log: Callable[[str], None] = silent) -> Report:
     """Carry out every run, each into its own folder below `out`, and write one page of them all. Finished work is not repeated.
 
     A run that is refused (a study needs a gate or a BOS that is not there, a checkpoint has the weights of an earlier one) is
@@ -211,18 +211,18 @@ def _by_architecture(chosen: Chosen) -> list[tuple[str, SuiteRun | SinkjaxError]
     return planned
 
 
-def build(chosen: Chosen, out: Place) -> Report:
+def build(chosen: Chosen, out: Location) -> Report:
     """Rebuild the pages of a suite or series, and of each finished run in it, from their stores; no model is needed."""
     return _write(chosen, out, *_gathered(chosen, out, build_results))
 
 
-def gather(chosen: Chosen, out: Place) -> Report:
+def gather(chosen: Chosen, out: Location) -> Report:
     """Return the sections of finished runs, and why the others have none. Nothing is written."""
     return _report(chosen, *_gathered(chosen, out, section_of))
 
 
 def _gathered(
-    chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section]
+    chosen: Chosen, out: Location, section: Callable[[Chosen, Location], Section]
 ) -> tuple[dict[str, Section], dict[str, str]]:
     """Return the section of each finished run by its name, and why the others have none. section: makes one from its folder."""
     path = out / REFUSED
@@ -248,7 +248,7 @@ def _report(chosen: Chosen, sections: Mapping[str, Section], skipped: Mapping[st
     return Report(title or f"{config.family or 'All labs'}: models trained from scratch", tuple(sections.values()), skipped)
 
 
-def _write(chosen: Chosen, out: Place, sections: Mapping[str, Section], skipped: Mapping[str, str]) -> Report:
+def _write(chosen: Chosen, out: Location, sections: Mapping[str, Section], skipped: Mapping[str, str]) -> Report:
     report = _report(chosen, sections, skipped)
     shown, drawing = report.sections, None
     if chosen.experiment == SERIES:

@@ -19,7 +19,7 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import FEWEST, Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.config_files import documents
-from sinkjax.config_files.places import Place
+from sinkjax.config_files.locations import Location
 from sinkjax.errors import unknown
 from sinkjax.runtime import processes
 from sinkjax.runtime.progress import duration
@@ -213,7 +213,7 @@ def provenance(numbers: Numbers) -> Mapping[str, object]:
 
 
 def train_all(
-    specs: Sequence[TrainingSpec], chosen: Chosen, out: Place, log: Callable[[str], None], show: Callable[[], object]
+    specs: Sequence[TrainingSpec], chosen: Chosen, out: Location, log: Callable[[str], None], show: Callable[[], object]
 ) -> None:
     """Train every model that is wanted, in turn.
 
@@ -232,7 +232,7 @@ def train_all(
             processes.by_first(show)
 
 
-def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
+def seconds_left(specs: Sequence[TrainingSpec], out: Location) -> float | None:
     """Return the time for the remaining steps, at the mean cost of finished trainings' steps; None before the first of these."""
     costs, steps = [], 0
     for spec in specs:
@@ -247,7 +247,7 @@ def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
     return steps * float(np.mean(known)) / 1000 if known else None
 
 
-def train_one(spec: TrainingSpec, chosen: Chosen, out: Place, log: Callable[[str], None]) -> None:
+def train_one(spec: TrainingSpec, chosen: Chosen, out: Location, log: Callable[[str], None]) -> None:
     """Train a spec, or its remaining steps, in the folder of its name in `out`, and store the measurements unless they are there.
 
     Errors: a training or a store of other numbers; no permission, no room.

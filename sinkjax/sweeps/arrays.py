@@ -12,7 +12,7 @@ import numpy as np
 from numcodecs import Blosc
 from numcodecs.checksum32 import CRC32C
 
-from sinkjax.config_files.places import Place, read_bytes
+from sinkjax.config_files.locations import Location, read_bytes
 
 DIMS = "_ARRAY_DIMENSIONS"  # xarray reads axis names from this attribute
 METADATA = ".zmetadata"  # consolidated metadata; it is written last, so a store that has it is finished
@@ -56,7 +56,7 @@ class Array:
         """Bytes of a chunk in memory."""
         return math.prod(self.size) * self.dtype.itemsize
 
-    def read(self, file: Place, checksum: int | str) -> bytes:
+    def read(self, file: Location, checksum: int | str) -> bytes:
         """Read a chunk's file.
 
         checksum: the one that the codecs put at its end, or zlib's of the file. Errors: OSError; ValueError if it is not a chunk

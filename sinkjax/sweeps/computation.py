@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import Place, reached
+from sinkjax.config_files.locations import Location, reached
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
@@ -111,7 +111,7 @@ class Computation:
         where = NamedSharding(self.mesh, PartitionSpec(data_axes(self.mesh) or None))
         return processes.place(tree, where) if self.joined else jax.device_put(tree, where)
 
-    def attending(self, name: str, store: Place | None) -> Computation:
+    def attending(self, name: str, store: Location | None) -> Computation:
         """Return the computation with the attention that `name` means (`implementations.chosen`).
 
         store: where the sweep is stored, or None. "auto" keeps what a store has, and a store of all layers keeps them.

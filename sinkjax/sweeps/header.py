@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.places import NotAFile, Place, delete, listed, read_bytes, usable
+from sinkjax.config_files.locations import Location, NotAFile, delete, listed, read_bytes, usable
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.fingerprint import digest
 from sinkjax.sweeps.arrays import CHANGED, LARGEST, METADATA, Array, arrays_of, metadata_of
@@ -80,7 +80,7 @@ class Header:
         return header
 
     @classmethod
-    def read(cls, path: Place, key: str = "") -> Header | None:
+    def read(cls, path: Location, key: str = "") -> Header | None:
         """Read the header of the store `path`, from its arrays if it is lost; None if there is no store yet.
 
         key: the computation's key; if both are lost and all objects have this key, the store starts again and keeps them. Errors:
@@ -106,7 +106,7 @@ class Header:
         return None
 
     @classmethod
-    def _parsed(cls, path: Place, file: str) -> Header | None:
+    def _parsed(cls, path: Location, file: str) -> Header | None:
         """Parse the header from its own file or the arrays' metadata. Errors: OSError; a store of another version."""
         try:
             content = read_bytes(path / file)

@@ -11,7 +11,7 @@ from typing import Any
 import xarray
 
 from sinkjax.checkpoints.series import check_same_architecture, coordinates, loaded, members_of
-from sinkjax.config_files.files import user_place
+from sinkjax.config_files.files import user_location
 from sinkjax.edits.edit import Edit
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import bar
@@ -77,7 +77,7 @@ def sweep_models(
     reading = loaded(members, dtype, trim_cache)
     with bar("checkpoints", progress, len(members), 0) as advance, contextlib.closing(reading) as loading:
         for member, model in loading:
-            store = None if out is None else user_place(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"
+            store = None if out is None else user_location(out) / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"
             data = sweep(model, tokens, edits, probe, lengths, out=store, progress=False, **same)
             found.append(data.load().assign_attrs(sources=dict(model.source)))
             advance(len(found), member.label)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import user_place
-from sinkjax.config_files.places import Place, reached
+from sinkjax.config_files.files import user_location
+from sinkjax.config_files.locations import Location, reached
 from sinkjax.edits.edit import Edit, as_edits, coordinates_of, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
@@ -115,7 +115,7 @@ def sweep(
     refuse(not isinstance(attributes, Mapping | None), f"attributes must be a mapping, not {short(attributes)}")
     if check:
         check_finite(model.params)
-    path = None if out is None else user_place(out)
+    path = None if out is None else user_location(out)
     size = memory, batch_size
     asked = {"precision": precision, "attention_impl": attention_impl, "attention_mask": attention_mask, "past": past}
     computation = prepared(model, tokens, edits, probe, lengths, labels, path, **asked)
@@ -135,7 +135,7 @@ def prepared(
     probe: Probe,
     lengths: Any = None,
     labels: Mapping[str, Sequence[Any]] | None = None,
-    out: Place | None = None,
+    out: Location | None = None,
     *,
     precision: str = "highest",
     attention_impl: str = AUTO,
@@ -171,7 +171,7 @@ def _in_memory(computation: Computation, size: Size, attributes: Json, progress:
 
 
 def _in_store(
-    path: Place, computation: Computation, size: Size, attributes: Json, progress: bool, strict: bool
+    path: Location, computation: Computation, size: Size, attributes: Json, progress: bool, strict: bool
 ) -> xarray.Dataset:
     """Compute every call that the store `path` lacks, and return its results, which are read lazily."""
     identity = computation.identity()

@@ -31,7 +31,7 @@ from safetensors import numpy as safetensors
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import move, write, write_aside, write_new
-from sinkjax.config_files.places import MOST_READ, Place, delete, is_remote, listed, read_bytes, remove, usable
+from sinkjax.config_files.locations import MOST_READ, Location, delete, is_remote, listed, read_bytes, remove, usable
 from sinkjax.errors import SinkjaxError, differences
 from sinkjax.model.fingerprint import digest
 from sinkjax.runtime.progress import say
@@ -63,7 +63,7 @@ class Store:
         SinkjaxError: There is no store.
     """
 
-    def __init__(self, path: Place, header: Header | None = None):
+    def __init__(self, path: Location, header: Header | None = None):
         if (header := header or Header.read(path)) is None:
             raise SinkjaxError(f"there is no store {path}")
         self.path, self.header, self.new = path, header, False
@@ -113,7 +113,7 @@ class Store:
             except (OSError, ValueError):  # not a file, too large, a disk failure, or another content
                 yield name, CHANGED
 
-    def object(self, chunk: Chunk, block: int) -> Place:
+    def object(self, chunk: Chunk, block: int) -> Location:
         """Return the path of a call's object."""
         return self.path / CALLS / f"{self.key}-{digest(self._coordinates(chunk, block))}"
 
@@ -316,7 +316,7 @@ def _keeping() -> Iterator[None]:
         raise
 
 
-def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header]) -> Store:
+def begin(path: Location, identity: Mapping[str, Any], make: Callable[[], Header]) -> Store:
     """Open the store `path` to be filled: a new one, or one started by an earlier call or another process.
 
     A damaged one is hidden from readers until it is repaired.
@@ -349,7 +349,7 @@ def begin(path: Place, identity: Mapping[str, Any], make: Callable[[], Header]) 
     return store
 
 
-def existing(path: Place, identity: Mapping[str, Any]) -> Store | None:
+def existing(path: Location, identity: Mapping[str, Any]) -> Store | None:
     """Open the store `path`, or return None if it does not exist. Errors: as for `begin`."""
     if (header := Header.read(path, headers.key_of(identity))) is None:
         return None

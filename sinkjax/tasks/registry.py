@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, document, read_text, user_place
-from sinkjax.config_files.places import reached, read_bytes
+from sinkjax.config_files.files import CONFIG_FILE, document, read_text, user_location
+from sinkjax.config_files.locations import reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.settings import fixed_settings
 from sinkjax.train.config import KIND, SAVE_EVERY, Training
@@ -146,7 +146,7 @@ def _begun(config: Training, folder: str | Path) -> Training:
     if getattr(config, name, None) != "auto":
         return config
     with contextlib.suppress(SinkjaxError, OSError, UnicodeError):  # whatever is wrong with the folder, the training says
-        where = user_place(folder) / CONFIG_FILE
+        where = user_location(folder) / CONFIG_FILE
         with reached(where):
             values = documents.parse(read_bytes(where).decode(), CONFIG_FILE)
         return dataclasses.replace(config, **{name: values[name]}) if name in values else config

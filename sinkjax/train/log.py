@@ -17,7 +17,7 @@ import numpy as np
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
-from sinkjax.config_files.places import read_bytes
+from sinkjax.config_files.locations import read_bytes
 from sinkjax.errors import SinkjaxError
 
 LOG, SUMMARY = "log.jsonl", "summary.json"  # in the folder of a training

@@ -27,8 +27,8 @@ import numpy as np
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, user_place, write
-from sinkjax.config_files.places import Place, is_remote
+from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, user_location, write
+from sinkjax.config_files.locations import Location, is_remote
 from sinkjax.errors import SinkjaxError, Unavailable, differences
 from sinkjax.model.params import check_dtype
 from sinkjax.runtime import extras, interruption, processes
@@ -55,7 +55,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax")  # beside sinkjax, which need not
 
 def train(
     task: Task,
-    folder: str | Place,
+    folder: str | Location,
     say: Say = lambda line: None,
     *,
     on_log: OnLog | None = None,
@@ -69,7 +69,7 @@ def train(
         raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
         say, progress, on_log = (lambda line: None), False, None
-    if processes.joined() and is_remote(user_place(folder)):
+    if processes.joined() and is_remote(user_location(folder)):
         raise SinkjaxError(f"joined processes train into a folder that all can access, not into {folder}; copy it afterwards")
     # Joined processes end together, so a signal to one waits until all agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()

@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from sinkjax.config_files.files import CONFIG_FILE, user_place
-from sinkjax.config_files.places import Place, delete, is_remote, listed, reached, read_bytes
+from sinkjax.config_files.files import CONFIG_FILE, user_location
+from sinkjax.config_files.locations import Location, delete, is_remote, listed, reached, read_bytes
 from sinkjax.config_files.temporary import temporary_folder
 from sinkjax.errors import SinkjaxError, Unavailable
 
@@ -28,7 +28,7 @@ LOCAL = ".lock"  # a file that is never copied
 class Mirror:
     """A local folder, `folder`, which is deleted with this object, and its copy at `place`."""
 
-    def __init__(self, where: Place):
+    def __init__(self, where: Location):
         held = contextlib.ExitStack()
         self.place, self.folder, self.name = where, held.enter_context(temporary_folder()), secrets.token_hex(8)
         self._expected: bytes | None = None  # the list at `place`
@@ -98,13 +98,13 @@ class Mirror:
 
 
 @contextlib.contextmanager
-def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
+def local(folder: str | Location) -> Iterator[tuple[Path, Mirror | None]]:
     """Return a training's folder; for a URL, a local folder with its last copy, and the mirror that pushes to it.
 
     Errors name the given place, not the folder of this machine, which they remove: another process trains there, or took over;
     other content; a refusal of the object store.
     """
-    where = user_place(folder)
+    where = user_location(folder)
     if not is_remote(where):
         yield where, None
         return

@@ -103,9 +103,9 @@ def take_over() -> None:
 
 
 def write_to_an_object_store() -> None:
-    from sinkjax.config_files.places import place
+    from sinkjax.config_files.locations import location
 
-    place("s3://bucket/x.zarr")
+    location("s3://bucket/x.zarr")
 
 
 @pytest.mark.parametrize(

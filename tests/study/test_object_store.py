@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli.main import main
-from sinkjax.config_files.places import place
+from sinkjax.config_files.locations import location
 from sinkjax.study.run import run
 
 pytestmark = pytest.mark.processes
@@ -24,7 +24,7 @@ def files(folder):
 
 def objects(url):
     """The same of an object store."""
-    root = place(url)
+    root = location(url)
     names = (name.partition(f"{root.path.partition('/')[2]}/")[2] for name in root.fs.find(root.path))
     return {name: (root / name).read_bytes() for name in names if ".zarr" not in name}
 
@@ -51,11 +51,11 @@ def test_a_run_writes_the_files_of_a_folder(here, there):
 
 
 def test_what_is_lost_is_made_again(here, there, capsys):
-    (place(there) / "summary.csv").unlink()
+    (location(there) / "summary.csv").unlink()
     assert main(["report", there]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{there}/report.html"
     assert objects(there)["summary.csv"] == files(here)["summary.csv"]
-    store = next(path for path in place(there).iterdir() if path.name.endswith(".zarr"))
+    store = next(path for path in location(there).iterdir() if path.name.endswith(".zarr"))
     chunk = next(path for path in store.rglob("*") if path.is_file() and not path.name.startswith("."))
     chunk.write_bytes(b"1")
     assert main(["run", there]) == 0

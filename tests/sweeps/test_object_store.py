@@ -11,7 +11,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.config_files.places import place
+from sinkjax.config_files.locations import location
 from sinkjax.errors import SinkjaxError
 from tests.sweeps.cases import LENGTHS, model_of, prompts
 
@@ -35,7 +35,7 @@ def test_an_object_store_holds_what_a_folder_holds_and_computes_nothing_twice(bu
     files = sorted(
         path.relative_to(tmp_path / "x.zarr").as_posix() for path in (tmp_path / "x.zarr").rglob("*") if path.is_file()
     )
-    root = place(f"{bucket}/a.zarr")
+    root = location(f"{bucket}/a.zarr")
     assert sorted(name.partition("a.zarr/")[2] for name in root.fs.find(root.path)) == files
     monkeypatch.setattr("sinkjax.sweeps.calls.baseline", None)  # nothing is left to compute
     again = sinkjax.sweep(**asked, out=f"{bucket}/a.zarr", progress=False)
@@ -103,7 +103,7 @@ def saved(tiny_config, tiny_params, tmp_path_factory):
 def assert_same(url, alone):
     data = xarray.open_zarr(url, consolidated=True)
     np.testing.assert_array_equal(data.attention_received, alone)
-    root = place(url)
+    root = location(url)
     assert not [name for name in root.fs.find("results") if ".calls" in name]
 
 
@@ -122,7 +122,7 @@ def test_what_a_killed_process_had_begun_is_computed_at_once(bucket, saved):
 
 def test_no_answer_is_no_damage(bucket, asked, monkeypatch):
     sinkjax.sweep(**asked, out=f"{bucket}/silent.zarr", progress=False)
-    root = place(f"{bucket}/silent.zarr")
+    root = location(f"{bucket}/silent.zarr")
     cat = root.fs.cat_file
 
     def slow(path, *args):

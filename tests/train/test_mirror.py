@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.config_files.places import place
+from sinkjax.config_files.locations import location
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import load_runs, train
 from sinkjax.train.mirror import LISTED, Mirror
@@ -85,7 +85,7 @@ def test_a_killed_training_goes_on_elsewhere_from_what_was_copied_to_the_bits_of
     assert_same(again, alone)
     assert again.name == url
     local = {path.relative_to(again.folder).as_posix() for path in again.folder.rglob("*") if path.is_file()}
-    assert names(place(url)) - {LISTED} == local > {"config.yaml", "log.jsonl", "summary.json"}
+    assert names(location(url)) - {LISTED} == local > {"config.yaml", "log.jsonl", "summary.json"}
 
 
 def test_other_content_is_refused_by_its_url_and_not_overwritten(bucket, alone):
@@ -93,12 +93,12 @@ def test_other_content_is_refused_by_its_url_and_not_overwritten(bucket, alone):
         ("study", "config.yaml", b"experiment: kiya/mask\n", "/config.yaml is not "),
         ("mine", "a", b"1", " exists "),
     ):
-        where = place(f"{bucket}/{name}")
+        where = location(f"{bucket}/{name}")
         (where / file).write_bytes(content)
         with pytest.raises(SinkjaxError, match=f"^{where}{words}"):
             train(CONFIG, str(where), progress=False)
         assert names(where) == {file}
-    copied = place(f"{bucket}/copied")  # a training that somebody copied there is one
+    copied = location(f"{bucket}/copied")  # a training that somebody copied there is one
     for file in filter(Path.is_file, alone.folder.rglob("*")):
         copied.fs.put_file(str(file), (copied / file.relative_to(alone.folder).as_posix()).path)
     assert_same(load_runs(str(copied)), alone)
@@ -106,7 +106,7 @@ def test_other_content_is_refused_by_its_url_and_not_overwritten(bucket, alone):
 
 
 def test_of_two_that_train_in_one_place_the_first_one_ends(bucket):
-    where = place(f"{bucket}/taken")
+    where = location(f"{bucket}/taken")
     first, second = Mirror(where), Mirror(where)
     for mirror, content in ((first, "1"), (second, "2")):
         mirror.pull()
@@ -124,7 +124,7 @@ def test_of_two_that_train_in_one_place_the_first_one_ends(bucket):
 
 @pytest.mark.parametrize("listed", ['["../x"]', '["/x"]', '["a/../../x"]', '["a\\\\..\\\\x"]', '["C:/x"]', "[1]", "{"])
 def test_a_list_that_names_what_is_elsewhere_is_refused(bucket, listed):
-    where = place(f"{bucket}/list")
+    where = location(f"{bucket}/list")
     (where / LISTED).write_bytes(f'{{"writer": "1", "files": {listed}}}'.encode())
     with pytest.raises(SinkjaxError, match=r"\.files\.json has changed"):
         load_runs(str(where))
@@ -133,7 +133,7 @@ def test_a_list_that_names_what_is_elsewhere_is_refused(bucket, listed):
 @pytest.mark.parametrize("before", [(), ("config.yaml", "log.jsonl", "checkpoints/1/state")])
 def test_a_copy_that_a_kill_interrupts_leaves_the_one_before(bucket, monkeypatch, before):
     """before: what somebody uploaded, or nothing."""
-    where = place(f"{bucket}/half{len(before)}")
+    where = location(f"{bucket}/half{len(before)}")
     for name in (*before, *["notes.txt"] * bool(before)):
         (where / name).write_bytes(b"1")
     first, second = Mirror(where), Mirror(where)

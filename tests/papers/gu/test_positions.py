@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import sinkjax
-from sinkjax.config_files.places import place
+from sinkjax.config_files.locations import location
 from sinkjax.study import run as runs
 from sinkjax.study.lab import Unedited
 from sinkjax.study.registry import find
@@ -65,7 +65,7 @@ def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_pat
     small = {"controls": 2, "control_prompts": 16, "length": 25, "prompts": 2, "repeat_prompts": 16}
     small |= {"places": list(range(1, 17)), "text_places": [3]}
     chosen = study("gu/positions", folder, model=str(folder / "gpt2"), **small)
-    section = runs.carry_out(chosen, place(tmp_path / "out"))
+    section = runs.carry_out(chosen, location(tmp_path / "out"))
     *judged, identity = section.verdicts
     assert identity.judgement.word == "not applicable"  # positions are not rotary
     assert [verdict.name for verdict in judged] == ["replaced", "leaves", "moves"]

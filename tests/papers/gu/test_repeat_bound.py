@@ -14,7 +14,7 @@ import xarray
 import sinkjax
 from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.native import save
-from sinkjax.config_files.places import place
+from sinkjax.config_files.locations import location
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias
@@ -95,7 +95,7 @@ def test_the_study_runs_on_models_of_all_kinds_of_positions(tmp_path: Path, monk
     config = dataclasses.replace(llama.config, position=position)
     model = dataclasses.replace(llama, config=config, params=params.init(config, seed=0))
     saved = save(model, tmp_path / "other")
-    section = run.carry_out(study("gu/repeat-bound", tmp_path, model=str(saved), longest=48), place(tmp_path / "out"))
+    section = run.carry_out(study("gu/repeat-bound", tmp_path, model=str(saved), longest=48), location(tmp_path / "out"))
     found = {verdict.name: verdict for verdict in section.verdicts}
     identities = {name: one.judgement for name, one in found.items() if one.kind == "identity"}
     assert {name for name, one in identities.items() if one.word == "holds"} == defined

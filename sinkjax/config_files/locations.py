@@ -32,10 +32,10 @@ class NoAnswer(Exception):
     """An object store did not respond; this says nothing about its content."""
 
 
-Place: TypeAlias = Any  # a `pathlib.Path`, or a `upath.UPath`, which for an object store only shares its methods
+Location: TypeAlias = Any  # a `pathlib.Path`, or a `upath.UPath`, which for an object store only shares its methods
 
 
-def place(out: Any) -> Place:
+def location(out: Any) -> Location:
     """Return a path, or a URL's location in an object store. Errors: the protocol is unknown, or its library is not installed."""
     protocol = url_protocol(out)
     if protocol is None:
@@ -53,7 +53,7 @@ def place(out: Any) -> Place:
     from upath import UPath
 
     try:
-        path: Place = UPath(str(out), **{**getattr(out, "storage_options", {}), "use_listings_cache": False})
+        path: Location = UPath(str(out), **{**getattr(out, "storage_options", {}), "use_listings_cache": False})
         path.fs.invalidate_cache()  # creates the connection object, which imports its library
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise SinkjaxError(f"cannot use {protocol}://: {_words(error)}") from None
@@ -61,7 +61,7 @@ def place(out: Any) -> Place:
 
 
 @contextlib.contextmanager
-def reached(path: Place) -> Iterator[None]:
+def reached(path: Location) -> Iterator[None]:
     """Turn errors of an object store and its library, such as a wrong key, into one sentence."""
     try:
         yield
@@ -75,7 +75,7 @@ def reached(path: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def usable(path: Place) -> Iterator[None]:
+def usable(path: Location) -> Iterator[None]:
     """Turn errors of a disk into one sentence; those of an object store pass."""
     try:
         yield
@@ -91,7 +91,7 @@ def url_protocol(out: Any) -> str | None:
     return scheme if found and len(scheme) > 1 and "/" not in scheme else None
 
 
-def is_remote(path: Place) -> bool:
+def is_remote(path: Location) -> bool:
     """Return whether a path is in an object store."""
     return not isinstance(path, Path)
 
@@ -109,7 +109,7 @@ def open_file(file: Path, most: int | None = None) -> Iterator[BinaryIO]:
         yield stream
 
 
-def read_bytes(file: Place, most: int = MOST_READ) -> bytes:
+def read_bytes(file: Location, most: int = MOST_READ) -> bytes:
     """Read a file, or an object in one request, because an object opened as a file fails if it is replaced meanwhile.
 
     most: maximum size of a file; a larger one is refused before it is read. Errors: OSError from a disk, of which NotAFile says
@@ -127,7 +127,7 @@ def read_bytes(file: Place, most: int = MOST_READ) -> bytes:
     return content
 
 
-def listed(folder: Place) -> list[str]:
+def listed(folder: Location) -> list[str]:
     """The names of what lies directly in a folder, or of all objects below a prefix, relative to it; none if it does not exist.
 
     Objects that represent empty folders, as made by web consoles, are omitted.
@@ -141,7 +141,7 @@ def listed(folder: Place) -> list[str]:
     return []
 
 
-def create(file: Place, content: bytes) -> bool:
+def create(file: Location, content: bytes) -> bool:
     """Write an object unless it exists: of several writers, one succeeds. Returns whether it was this one."""
     try:
         file.fs.pipe_file(file.path, content, mode="create")
@@ -154,13 +154,13 @@ def create(file: Place, content: bytes) -> bool:
     return True
 
 
-def delete(file: Place) -> None:
+def delete(file: Location) -> None:
     """Remove a file or an object, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         file.fs.rm_file(file.path) if is_remote(file) else file.unlink()
 
 
-def remove(folder: Place) -> None:
+def remove(folder: Location) -> None:
     """Remove a folder, or all objects below a prefix, if any exist."""
     if not is_remote(folder):
         shutil.rmtree(folder, ignore_errors=True)
