@@ -96,11 +96,11 @@ PARTS = (
 )
 CARD_JSON = """## The fields of card.json
 
-`card.json` has the fields of `sinkjax.Card`, each part as an object with the fields below. A number with an interval is an object
-of `mean`, `low` and `high` (95%; null for a single prompt) and `n`, the number of prompts. `maker` is a sentence if there is
-none to find, `purpose` is null without a sink, and `prefix` has the token ids of `prefix.safetensors`. Three fields are added:
-`advice`, a list of sentences; `version`, which names this schema and changes when a field does; and `checksum`, which covers all
-other fields."""
+`card.json` has the fields of `sinkjax.Card`, each part as an object with the fields below. A number with an interval is an
+object of `mean`, `low` and `high` (95%; null for a single prompt) and `n`, the number of prompts. `maker` is a sentence if
+there is no activation to explain, `purpose` is null without a sink, and `prefix` has the token ids of `prefix.safetensors`.
+Three fields are added: `advice`, a list of sentences; `version`, which names this schema and changes when a field does; and
+`checksum`, which covers all other fields."""
 MODULES = {
     "metrics": "Metrics of a record",
     "intervals": "Intervals",
@@ -114,7 +114,7 @@ PAPERS = {
     "trigger": "The trigger task: Ran-Milo 2026",
     "pretrain": "Pretraining: Gu et al. 2025 and others",
     "emergence": "Checkpoints of a training",
-    "sweep": "Sweeps of your own",
+    "sweep": "Your own sweeps",
 }
 
 
@@ -167,7 +167,7 @@ def api() -> dict[str, str]:
     trainings = "`sinkjax.tasks` trains models from scratch; see [the command line](commands.md) for what ships."
     pages["api-training"] = _page("# Training", trainings, *functions)
     rows.append(("[`tasks`](api-training.md)", "Train models from scratch.", "Training"))
-    about = "Every name is imported from `sinkjax` itself, when it is first used."
+    about = "Import every name from `sinkjax` itself; its module is loaded when the name is first used."
     tree = "```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```"
     pages["api"] = _page("# Python", about, _table(("name", "purpose", "page"), rows), tree)
     return pages
@@ -286,7 +286,7 @@ def studies() -> str:
 
 SHARED = (OnModel, OnText, Trains, All, Series, AllTrained)
 STUDIES = """Each study is one file, `sinkjax/papers/<paper>/<study>.py`, and each field of its config is an option of its
-command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a study has beside the
+command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a study has in addition to the
 [shared ones](#fields-that-studies-share). `sinkjax run NAME --help` prints all of them with their defaults."""
 
 
@@ -304,8 +304,8 @@ def _study(name: str, shown: set[type]) -> list[str]:
 
 # Other tokens in front than those that a model was trained with, which docs/results/data/statements.csv has.
 ELSEWHERE = (("smollm2-135m", "0"), ("gemma3-270m", "none"), ("gemma3-270m", "506"))
-GALLERY = """One card per study: a figure where there is one, the results so far on each model, and the command.
-[Findings](../results/findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.
+GALLERY = """One card per study: a figure if there is one, the results so far on each model, and the command.
+[Findings](../results/findings.md) has the verdicts, and [How claims are judged](../judgements.md) the rule behind them.
 `python scripts/gallery.py` draws the figures of finished runs."""
 
 
@@ -384,7 +384,7 @@ def commands() -> str:
         parts = ["# Command line", _block(overview())]
         for name in VERBS:
             parts += [f"## sinkjax {name}", _block(_help(name))]
-        parts += ["## The options of a study", "Those of `kiya/mask`, as an example:", _block(_help("run", "kiya/mask"))]
+        parts += ["## The options of a study", "The options of `kiya/mask`, as an example:", _block(_help("run", "kiya/mask"))]
     return _page(*parts)
 
 

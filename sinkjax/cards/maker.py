@@ -28,17 +28,17 @@ class Maker:
     """The layer and neurons that make the activation, and the rest without them. Shares are of the unedited number.
 
     Attributes:
-        layer: The layer of its largest growth.
-        part: "MLP" or "attention", whichever adds more to its dim there.
+        layer: The layer in which the activation grows most.
+        part: "MLP" or "attention", whichever adds more to the activation's dim in this layer.
         neurons: The fewest neurons that write 80% of the MLP's part, at most 8.
-        share: The share of it that they write.
+        share: The share of the MLP's part that they write.
         weight: (layer, neuron, dim) of the entry of the down projection with the largest product.
         left: Share of the activation that is left with the neurons at 0.
         left_controls: The same for each control, with as many random neurons at 0.
         sink: Share of the sink's strength that is left with the neurons at 0.
         sink_controls: The same for each control.
         loss: Loss added by setting `weight` to 0, in nats.
-        loss_control: The largest mean loss added by setting another entry of about its size to 0.
+        loss_control: The largest mean loss added by setting another entry of similar size to 0.
     """
 
     layer: int
@@ -61,12 +61,12 @@ class Maker:
 
     @property
     def super_weight(self) -> bool:
-        """Whether setting `weight` to 0 adds more loss than setting any control does, by its whole interval if it has one."""
+        """Whether setting `weight` to 0 adds more loss than setting any control to 0, over its whole interval if it has one."""
         least = self.loss["mean"] if self.loss["low"] is None else self.loss["low"]
         return least is not None and least > self.loss_control
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Describe the makers in one line."""
         named = ", ".join(map(str, self.neurons[:4])) + (", ..." if len(self.neurons) > 4 else "")
         which = f"neuron {named} writes" if len(self.neurons) == 1 else f"neurons {named} write"
         checked = "confirmed" if self.confirmed else "not confirmed"

@@ -34,7 +34,7 @@ class Purpose:
         kinds: Share of heads and prompts whose sink is a no-op, a broadcast or neither (`metrics.sink_kind`).
         by_head: [layer, head, kind] of the heads that sink, by their most frequent kind.
         loss: Loss added, in nats, by name: "values zeroed" (the sink's value in all layers), "key hidden" (from all other
-            queries), and, where an activation stands out, "held" (its dims at the mean over prompts) and "removed" (at 0).
+            queries), and, if an activation stands out, "held" (its dims at the mean over prompts) and "removed" (its dims at 0).
     """
 
     kinds: dict[str, float]
@@ -42,7 +42,7 @@ class Purpose:
     loss: dict[str, dict[str, Any]]
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Describe the purpose in one line."""
         shares = self.kinds | {"too weak to classify (Fesser et al.)": 1 - sum(self.kinds.values())}
         said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > 0)
         losses = "; ".join(f"{LOSSES[name]}: {signed(found)}" for name, found in self.loss.items())

@@ -20,13 +20,13 @@ class Activation:
 
     Attributes:
         layer: The layer whose output has the largest mean over prompts.
-        dim: The dim that is largest there in most prompts.
-        dims: All dims whose mean |h| there stands out, the largest first; `dim` alone if none does.
+        dim: The dim that is largest in this layer in most prompts.
+        dims: All dims whose mean |h| in this layer stands out, the largest first; only `dim` if none does.
         largest: Mean over prompts at the sink's position.
         elsewhere: Mean over prompts of the same at later positions, largest position by position.
         median: Median |h| of the same layer.
         by_layer: `largest` after each layer.
-        held: The mean of h in `dims` at the sink after each layer, with its sign, [layer][dim].
+        held: Signed mean of h in `dims` at the sink after each layer, [layer][dim].
     """
 
     layer: int
@@ -51,15 +51,15 @@ class Activation:
 
 @dataclass(frozen=True)
 class SinkPlaces:
-    """Where a model's sinks are.
+    """The positions of a model's sinks.
 
     Attributes:
         heads: [layer, head, mean attention to `position`] of each head with more than 0.3.
-        of: Number of all heads.
+        of: Total number of heads.
         rate: Share of heads and prompts that sink on any key, with its interval.
         position: The position with the most sinking heads.
         share: Share of all sinks (heads and prompts) that are on `position`.
-        token: The text of the token there, if all prompts have the same; else None.
+        token: The text of the token at `position`, if all prompts have the same; else None.
         elsewhere: [token id, text, share of all sinks] of sink tokens at other positions, most frequent first.
         no_key: Attention that goes to no key (a bias, a sink logit), mean over heads, with its interval.
         by_head: Mean attention to `position`, [layer][head].
@@ -91,14 +91,14 @@ class SinkPlaces:
         return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Describe the sinks in one line."""
         if not self.sinks:
             return f"no head of {self.of} sinks on a key (mean attention above {EPS})"
         place = f"position {self.position}" + (f", {self.token!r}" if self.token is not None else "")
         return f"{len(self.heads)} of {self.of} heads sink on {place}; {self.share:.0%} of all sinks are there"
 
     def said_of_activation(self) -> str:
-        """Say in one line how large the activation at the sink is."""
+        """Describe the size of the activation at the sink in one line."""
         found = self.activation
         dims = f"dim{'s' * (len(found.dims) > 1)} {', '.join(map(str, found.dims))}"
         return (

@@ -1,4 +1,4 @@
-"""`sinkjax card`: the sinks of one's own model."""
+"""`sinkjax card`: the sinks of your model."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ LONGEST_NAME = 200  # characters of a folder's name
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions(Options):
-    """Describe the attention sinks of a model: their place, cause, maker, purpose and cost. Each statement is checked by an
+    """Describe the attention sinks of a model: their position, cause, maker, purpose and cost. Each statement is checked by an
     intervention in the model."""
 
     model: Model
     """preset, folder, hub id or .gguf file"""
     text: str = "packaged"
-    """"packaged" (synthetic documents), or a file or folder of texts of your own: plain text with a passage a line, or records"""
+    """"packaged" (synthetic documents), or a file or folder of your own: plain text with one passage per line, or records"""
     field: str = "text"
     """name of the field with the text in a file of records"""
     documents: Division = "auto"
     """documents of a plain text: file, line, article below a heading like = Title =, or auto"""
     prompts: int | None = None
-    """number of passages; if none, 32, or all of a shorter text of your own"""
+    """number of passages; if none, 32, or all of your own text if it is shorter"""
     length: int | None = None
-    """tokens of a prompt; if none, 64, or fewer if a text of your own has shorter passages"""
+    """tokens of a prompt; if none, 64, or fewer if your own text has shorter passages"""
     cost: bool = False
     """also measure more remedies, 4 bits and small caches"""
     plan: bool = False
@@ -61,13 +61,13 @@ class CardOptions(Options):
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
     attention_impl: Attention = "auto"
-    """implementation of attention; maps, caches and prefixes have one of their own"""
+    """implementation of attention; maps, caches and prefixes have their own"""
     out: Path | None = None
     """folder for card.html, card.json, sink_tokens.json, clamp.json and prefix.safetensors; if none, results/card/MODEL"""
 
 
 def card(arguments: Sequence[str]) -> None:
-    """describe a model's attention sinks: place, cause, maker, purpose and cost, each checked by an intervention"""
+    """describe a model's attention sinks: position, cause, maker, purpose and cost, each checked by an intervention"""
     options = read(CardOptions, arguments, "card")
     text = options.text if options.text in SOURCES else str(user_path(Path(options.text)))
     out = default_folder(options.model) if options.out is None else user_path(options.out)

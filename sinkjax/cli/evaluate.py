@@ -1,4 +1,4 @@
-"""`sinkjax evaluate`: the loss of a model under quantisation or cache eviction, a row a setting."""
+"""`sinkjax evaluate`: the loss of a model under quantisation or cache eviction, one row per setting."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class EvaluateOptions(Options):
     field: str = "text"
     """name of the field with the text in a file of records"""
     documents: Division = "auto"
-    """texts that start anew, each with its BOS: a record or a file, a line, or an article below a heading like = Title =; auto:
-    none, the whole text is one, and each record or file of a folder ends with a line break. With one text, rows of a cache policy
-    have no interval: such a text is one piece"""
+    """texts to evaluate separately, each with its BOS: a record or a file, a line, or an article below a heading like = Title =;
+    auto: none, the whole text is one, and each record or file of a folder ends with a line break. With a single text, rows of a
+    cache policy have no interval, because the text is one piece"""
     weights: tuple[Bits, ...] = ()
     """bits of the matrices of attention and the MLP, 2 to 16, or nvfp4 or mxfp4, 4-bit floats in blocks; if none, no rounding"""
     activations: tuple[Bits, ...] = ()
@@ -86,7 +86,7 @@ COLUMNS = ("setting", "loss (nats)", "perplexity", "tokens", "minus the first ro
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """print the loss of a model in use: quantised, with an evicting cache, edited; a row a setting"""
+    """print the loss of a model in use: quantised, with an evicting cache, edited; one row per setting"""
     options = read(EvaluateOptions, arguments, "evaluate")
     refuse(
         options.sinks is not None and not options.window, "--sinks needs --window, the number of last tokens whose keys are kept"

@@ -39,7 +39,7 @@ class ExploreOptions(Options):
     prompt: str | None = None
     """the first prompt of the page"""
     text: Path | None = None
-    """instead of --prompt, a file or folder of plain text or records, whose first paragraph it is"""
+    """file or folder of plain text or records whose first paragraph is the prompt, instead of --prompt"""
     field: str = "text"
     """name of the field with the text in a file of records"""
     out: Path = Path("results/explore")

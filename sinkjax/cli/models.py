@@ -63,7 +63,7 @@ def sites(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Print a study, or begin one's own from it: sinkjax study starter --copy mine.py; sinkjax run mine.py."""
+    """Print a study, or start your own from it: sinkjax study starter --copy mine.py; sinkjax run mine.py."""
 
     study: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="STUDY")]]
     """name of a study, such as kiya/mask, or "starter", a short one to begin from"""
@@ -72,7 +72,7 @@ class StudyOptions:
 
 
 def study(arguments: Sequence[str]) -> None:
-    """print a study's program and text, or begin one's own from it"""
+    """print a study's program and text, or start your own from it"""
     options = read(StudyOptions, arguments, "study")
     if (found := source(options.study)) is None:
         raise unknown("study", options.study, [*studies(), STARTER], f"; {LIST}, and a study of your own is its file")

@@ -29,7 +29,7 @@ EPS = 0.3  # mean attention of later queries above which a head sinks on the fir
 
 @dataclass(frozen=True, kw_only=True)
 class PictureOptions(Options):
-    """Draw who attends to the first token, the strongest layer's map, and the largest activations, in one figure."""
+    """Draw the attention to the first token by head, the strongest layer's map, and the largest activations, in one figure."""
 
     model: Model
     """preset, folder, hub id or .gguf file"""
@@ -38,7 +38,7 @@ class PictureOptions(Options):
     out: Path = Path("picture.svg")
     """the figure's file, .svg or .png"""
     length: int = 24
-    """most tokens that are drawn, including the BOS; a longer text is cut"""
+    """maximum number of tokens to draw, including the BOS; a longer text is cut"""
     bos: str = "auto"
     """token before the text: auto (the one that the model was trained with), model, tokenizer, none or a token id"""
     dtype: Dtype = "float32"

@@ -40,7 +40,7 @@ class Corpus:
     column: Annotated[str, tyro.conf.arg(aliases=("--field",))] = "text"
     """name of the field with the text in a data set or a file of records; each record is a document"""
     documents: Literal["auto", "file", "line", "article"] = field(default="auto", metadata=LATER)
-    """what is a document in a file of plain text: the file (auto), a line, or an article below a heading like = Title ="""
+    """unit that counts as a document in plain text: the file (auto), a line, or an article below a heading like = Title ="""
     limit: int | None = None
     """maximum bytes of text, from the start"""
     tokenizer: str = BPE
@@ -70,19 +70,19 @@ class Blocks:
     """
 
     context: int = 256
-    """inputs of a block"""
+    """inputs per block"""
     batch: int = 16
-    """blocks of a batch"""
+    """blocks per batch"""
     bos: Literal["first", "none"] = "first"
     """whether the tokenizer's BOS comes first in every block (replacing the block's last token)"""
     bos_fraction: float = field(default=1.0, metadata=LATER)
     """share of the blocks that begin with the BOS, drawn once for each block; the others are left as they are"""
     offsets: Literal["grid", "random"] = field(default="grid", metadata=LATER)
-    """where training blocks begin: one after the other (grid), or each at a token drawn at random; held-out ones never do"""
+    """start of training blocks: one after the other (grid), or each at a random token; held-out blocks are always a grid"""
     fixed_positions: tuple[int, ...] = ()
     """positions that hold the fixed token in every block (the paper's 1, 2, 3 are 0, 1, 2)"""
     fixed_token: int = 1
-    """their content"""
+    """token at the fixed positions"""
     random_positions: tuple[int, ...] = ()
     """positions that hold a random token, uniform over the vocabulary, drawn once for each block"""
     random_tokens: tuple[int, ...] = field(default=(), metadata=LATER)

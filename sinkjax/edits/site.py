@@ -90,9 +90,9 @@ SITES: dict[Site, Spec] = {
     Site.POSITION_VECTOR: Spec(STREAM, ROWS, "position vectors, before they are added to the embedding"),
     Site.ATTN_IN: Spec(STREAM, READ, "residual stream after the norm, as attention reads it"),
     Site.Q_IN: Spec(("prompt", "position", "head", "width"), READ, "input of each head's query: a copy of ATTN_IN for each head"),
-    Site.K_IN: Spec(("prompt", "key_position", "kv_head", "width"), READ, "input of each head's key, as Q_IN"),
+    Site.K_IN: Spec(("prompt", "key_position", "kv_head", "width"), READ, "input of each head's key, like Q_IN"),
     Site.V_IN: Spec(
-        ("prompt", "key_position", "kv_head", "width"), READ, "input of each head's value, as Q_IN; gates read ATTN_IN"
+        ("prompt", "key_position", "kv_head", "width"), READ, "input of each head's value, like Q_IN; gates read ATTN_IN"
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(

@@ -27,9 +27,9 @@ class ModelIdentity:
     """The model that a file belongs to.
 
     Attributes:
-        name: Its name and dtype, for messages.
-        weights: `fingerprint` of its parameters.
-        config: Digest of its architecture without the context.
+        name: Name and dtype of the model, for messages.
+        weights: `fingerprint` of the parameters.
+        config: Digest of the architecture without the context.
     """
 
     name: str

@@ -35,14 +35,14 @@ class Parts:
     Attributes:
         contrast: float[document] or float[document, position].
         controls: The contrast under each control, float[control, document, ...] on the first documents; None without controls.
-        whole: The denominator of the contrast's share, in the same shape; None without a whole.
-        range: Lowest and highest value of the measure; None for a measure without bounds, in logarithms.
+        whole: The baseline of which the contrast is a share, in the same shape; None without one.
+        range: Lowest and highest value of the measure; None for an unbounded measure, which is in logarithms.
         unit: Unit of the contrast.
         label: The comparison as text.
         all_controls: Whether these are all possible controls.
-        where: The conditions, for a readout beside a claim on others.
+        where: The conditions, if the contrast is shown next to a claim about others.
         uncontrolled: Why there are no controls.
-        recovery: Whether the contrast undoes a damage, which `whole` is.
+        recovery: Whether the contrast undoes a damage; `whole` is then the damage.
     """
 
     contrast: NDArray[Any]
@@ -74,9 +74,9 @@ def effect(
     Args:
         measure: The compared measure.
         where: The conditions.
-        whole: The unedited measure that the effect is divided by; None for `measure` itself.
-        above: A measure of the unedited model to subtract from the whole, such as the size of an ordinary activation. None for
-            nothing, or, in logarithms, `measure` itself.
+        whole: The unedited measure by which the effect is divided; None for `measure` itself.
+        above: A measure of the unedited model to subtract from the baseline, such as the size of an ordinary activation. None
+            for nothing, or, in logarithms, `measure` itself.
         controls: Whether the sweep's controls are matched to these conditions.
     """
 
@@ -96,15 +96,15 @@ def effect(
 
 
 def moved(before: Measure, after: Measure, where: Selection) -> Contrast:
-    """Return the effect of an edit on one measure, as a share of another one's unedited value."""
+    """Return the effect of an edit on one measure, as a share of the unedited value of another."""
     return effect(after, where, whole=before)
 
 
 def difference(measure: Measure, where: Selection, minus: Selection, whole: Measure | None = None) -> Contrast:
     """Return a measure under some conditions minus the same under others.
 
-    whole: The unedited measure that it is divided by; None for its value under `where`, or, in logarithms, the distance from
-        there to no edit.
+    whole: The unedited measure by which the difference is divided; None for the value under `where`, or, in logarithms, the
+    distance from there to no edit.
     """
 
     def parts(numbers: Numbers) -> Parts:
@@ -123,8 +123,8 @@ def part(measure: Measure, where: Selection, of: Selection, falls: bool = False,
     Args:
         measure: The compared measure.
         where: The conditions.
-        of: The conditions whose effect is the whole.
-        falls: Whether effects are counted downwards, as required if the whole is a fall.
+        of: The conditions whose effect is the baseline.
+        falls: Whether effects are counted downwards, as required if the baseline effect is a fall.
         above: The conditions from which both effects are counted; None for no edit.
     """
 
@@ -165,7 +165,7 @@ def recovered(measure: Measure, harmed: Selection, kept: Selection, whole: Selec
 
 
 def unedited(measure: Measure, sweep: Sweep, minus: Measure | None = None) -> Contrast:
-    """Return a measure of a sweep's unedited model, or its excess over another one; the whole is the measure."""
+    """Return a measure of a sweep's unedited model, or its excess over another one, as a share of the measure."""
 
     def parts(numbers: Numbers) -> Parts:
         value = _first(numbers, measure, sweep)
@@ -255,7 +255,7 @@ def planted(measure: Measure, where: Selection, target: Measure | None = None, l
     Args:
         measure: The quantity that the edit plants, never the measure of the claim.
         where: The edited conditions.
-        target: The measure that it must reach, such as the same of the first token; None for `measure`.
-        like: The conditions in which the target is measured, such as the run of a donor; None for no edit.
+        target: The measure that it must reach, such as the same measure of the first token; None for `measure`.
+        like: The conditions under which the target is measured, such as a donor's run; None for no edit.
     """
     return Check(measure, where, target or measure, like)

@@ -186,10 +186,10 @@ def by_layer(
 
     Args:
         numbers: The stores.
-        *rows: For each row, a function from `layers` to a measure, in one panel with a line for each condition; or several, with
-            a panel for each condition.
+        *rows: For each row, a function from `layers` to a measure, in one panel with a line for each condition; or
+            several such functions, with a panel for each condition.
         conditions: The conditions.
-        unedited: Whether no edit is one of them.
+        unedited: Whether to include the unedited model.
     """
     titles = {"no edit": (conditions[0], False)} if unedited else {}
     titles |= {one.text: (one, True) for one in conditions}

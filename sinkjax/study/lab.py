@@ -58,7 +58,7 @@ class Unedited:
         model: The model.
         batch: The prompts.
         prompts: Number of prompts to use, from the first; None for all.
-        asks: The probe of the next sweep. Statistics that it has are measured with it, so both share a compiled program.
+        asks: The probe of the next sweep. Its statistics are measured with this probe, so both share a compiled program.
     """
 
     model: Model
@@ -209,14 +209,14 @@ class Study:
 
 @dataclass(eq=False)
 class Lab:
-    """What a study does on one architecture, as it is collected while the study is called.
+    """The steps of a study on one architecture, collected while the study is called.
 
     Attributes:
         architecture: The model's config; on stores, its plain fields; None for a study that trains its own models.
         settings: The study's settings.
         study: The study.
-        values: Name -> number that was measured on the model.
-        unedited: The loaded model, where `value` may measure; None for placeholders.
+        values: Name -> number measured on the model.
+        unedited: The loaded model, on which `value` may measure; None for placeholders.
         edited: The model whose activations are edited, such as the untrained twin.
         prompts: Number of prompts of placeholders.
         missing: Names of the values that are still placeholders.
@@ -255,12 +255,12 @@ class Lab:
 
     @property
     def half(self) -> int:
-        """The layer at half depth, as layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
+        """The layer at half depth, like layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
         return max(self.layers // 2 - 1, 0)
 
     @property
     def needs_model(self) -> bool:
-        """Whether it has values or donors, which only a loaded model gives."""
+        """Whether it has values or donors, which need a loaded model."""
         return bool(self.missing or self.values or self.donors)
 
     def traced_with(
@@ -294,12 +294,12 @@ class Lab:
     # Numbers of the unedited model, before the sweeps.
 
     def value(self, name: str, function: Callable[[Unedited], Value], placeholder: Value) -> Value:
-        """Return a number that is measured on the model before the sweeps; only such numbers may decide what a study does.
+        """Return a number measured on the model before the sweeps; only such numbers may decide the steps of a study.
 
         Args:
-            name: Its name in the run.
-            function: Measures it.
-            placeholder: Stands for it in a plan.
+            name: Name of the number in the run.
+            function: Function that measures it.
+            placeholder: Value that replaces it in a plan.
         """
         if name not in self.values:
             if self.unedited is None:
@@ -338,7 +338,7 @@ class Lab:
         """Return raw values of all prompts under an edit: site -> [layer, prompt, position, ...]; zeros in a plan and on stores.
 
         Args:
-            name: Their name.
+            name: Name of the values.
             edit: The edit.
             sites: Names of sites with a value at each position.
         """
@@ -354,12 +354,12 @@ class Lab:
         return self.donor(name, capture, zeros, of_edited=True)
 
     def donor(self, name: str, function: Callable[[Unedited], Value], placeholder: Value, of_edited: bool = False) -> Value:
-        """Return values of the model that edits put in. They may not decide what a study does, and are not kept in the run.
+        """Return values of the model for edits to patch in. They may not decide a study's steps, and are not kept in the run.
 
         Args:
-            name: Their name.
-            function: Measures them.
-            placeholder: Stands for them in a plan and on stores, with their shapes.
+            name: Name of the values.
+            function: Function that measures them.
+            placeholder: Arrays of their shapes, which replace them in a plan and on stores.
             of_edited: Whether they are measured on the model whose activations are edited.
         """
         if name not in self.donors:
@@ -391,10 +391,11 @@ class Lab:
         """Add a sweep of edits.
 
         Args:
-            name: Its name.
-            edits: Layers (with further axes, if any) -> edit; None for the unedited model alone.
-            measures: The columns of its summary.
-            control: Draws a random edit of the size of a condition's, from random numbers and its layers.
+            name: Name of the sweep.
+            edits: Layers (with further axes, if any) -> edit; None for only the unedited model.
+            measures: The columns of the summary.
+            control: Function that draws a random edit of the same size as a condition's, from a random generator and the
+                condition's layers.
             **inputs: The prompts, the title of its rows, and more: further attributes of `Sweep`.
 
         Returns:
@@ -416,16 +417,16 @@ class Lab:
         inputs: Inputs = TEXT,
         twin: bool = False,
     ) -> Calculation:
-        """Add numbers that no sweep of edits gives.
+        """Add numbers that need no sweep of edits.
 
         Args:
-            name: Its name.
-            compute: Computes them from the model and a batch of `prompts` prompts.
-            variables: The variables of its dataset.
-            declared: The settings that it depends on, as plain values; a store that was made with others is refused.
+            name: Name of the calculation.
+            compute: Function that computes its dataset from the model and a batch of `prompts` prompts.
+            variables: The variables of the dataset.
+            declared: The settings on which it depends, as plain values; a store that was made with other settings is refused.
             prompts: Number of prompts.
             inputs: Kind of prompts.
-            twin: Whether the untrained twin is the model. A calculation that a claim reads has its twin anyway.
+            twin: Whether the model is the untrained twin. A calculation that a claim reads has its twin in any case.
         """
         made = Calculation(name, compute, tuple(variables), prompts, inputs, twin, declared=declared)
         return self._add(self.calculations, made)
@@ -441,11 +442,11 @@ class Lab:
         return made
 
     def rng(self, name: str) -> np.random.Generator:
-        """Return the random numbers of a name, which depend on the study's seed and on nothing else."""
+        """Return the random generator of a name, which depends only on the study's seed and the name."""
         return intervals.generator(self.settings.seed, name)
 
     def random_position(self, rng: np.random.Generator, but: Sequence[int] = (), least: int = 0, below: int | None = None) -> int:
-        """Draw a position that some later one sees, from `least`, below `below`, and none of `but`."""
+        """Draw a position that a later one sees, from `least`, below `below`, and not in `but`."""
         length = self.settings.length
         last = min(length if below is None else below, length - 1)
         left = [position for position in range(least, last) if position not in but]
@@ -469,11 +470,11 @@ class Lab:
     ) -> None:
         """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Further arguments: see `Claim`.
 
-        took: Required where the contrast reads an edited run: `removed` or `planted` of what the edit manipulates, or a sentence
-            that says why the edit is its own check, such as a masked key.
-        split: Printed beside the share and never judged. Equal keys share attention: where a first token that is still a sink has
-            a share a of a row, k equal tokens get a / (1 + k a) each and leave it as much. `split` is this over a for a row that
-            it has whole, 1 / (k + 1); where it has less, equal tokens get somewhat more than `split`.
+        took: Required if the contrast reads an edited run: `removed` or `planted` of the quantity that the edit manipulates, or
+        a sentence that says why the edit is its own check, such as a masked key. split: A number printed next to the share and
+        never judged. Equal keys share attention: if the first token is still a sink with a share a of a row, k equal tokens get
+        a / (1 + k a) each and leave it the same. `split` is this divided by a for a = 1: 1 / (k + 1); for smaller a, equal
+        tokens get somewhat more than `split`.
         """
         what = f"{self.name}: claim {name}"
         if split is not None and not 0 < split <= 1:
@@ -501,7 +502,7 @@ class Lab:
         self._claim(Claim(name, source, contrast, "claim", sign, stays, premise, took, tuple(beside), split, readings, possible))
 
     def identity(self, name: str, source: str, test: Test) -> None:
-        """Claim what the edit or a theorem forces in every model, and so check the code."""
+        """Claim a fact that the edit or a theorem forces in every model, as a check of the code."""
         self._claim(Claim(name, source, test, "identity", readings=tuple(self._readings(test)[1])))
 
     def describe(self, name: str, source: str, rows: Rows) -> None:
@@ -526,7 +527,7 @@ class Lab:
         return [claim for claim in self.claims.values() if any(one.name == name for one in claim.readings)]
 
     def judged_on(self, name: str) -> bool:
-        """Return whether a claim whose premise can hold reads a sweep or a calculation."""
+        """Return whether a claim with a premise that can hold reads a sweep or a calculation."""
         return any(claim.kind == "claim" and claim.possible for claim in self.claims_on(name))
 
     def measures_on(self, sweep: Sweep) -> list[Measure]:
@@ -539,14 +540,14 @@ class Lab:
         return [measure for figure in self.figures for measure in figure.measures(sweep)]
 
     def draw(self, figure: Callable[..., Drawn], *arguments: Any, **options: Any) -> None:
-        """Add a figure, which is called with the numbers and these arguments once the results are there."""
+        """Add a figure: a function that is called with the numbers and these arguments once the results exist."""
         for selected in _flat([arguments, options]):
             if isinstance(selected, Selection):
                 _ = selected.cases  # a sweep without these conditions is refused before it runs
         self.figures.append(Figure(figure, arguments, options))
 
     def maps(self, *conditions: Selection) -> None:
-        """Show attention maps, activations and continuations of some conditions beside the unedited model's."""
+        """Show attention maps, activations and continuations under some conditions next to the unedited model's."""
         self.shown += conditions
         self.draw(still_maps, *conditions)
 

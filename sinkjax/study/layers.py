@@ -13,16 +13,16 @@ Head = tuple[int, int]  # layer, head
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers or heads, known by their label; in a sweep with further axes, with a value on each.
+    """Layers or heads, identified by their label; in a sweep with further axes, with a value on each.
 
     Attributes:
         label: Label as text, unique in a model.
         layers: The layers; None for all.
         heads: Heads in these layers, (layer, head); None for all of them.
-        series: The series of conditions that it belongs to; "": the label.
-        x: Its position along the axis of a figure; None if it has none.
-        grouped: Whether it shares a series with others like it in a sweep with further axes.
-        axes: Its value on each further axis of a sweep, (name, value).
+        series: The series of conditions to which it belongs; "": the label.
+        x: Position along the axis of a figure, or None.
+        grouped: Whether it shares a series with similar ones in a sweep with further axes.
+        axes: Value on each further axis of a sweep, (name, value).
     """
 
     label: str
@@ -68,7 +68,7 @@ def upto(last: int, name: str = "") -> Layers:
 
 
 def each(layers: int) -> list[Layers]:
-    """Return every layer of a model on its own."""
+    """Return each layer of a model as a separate entry."""
     return [layer(number) for number in range(layers)]
 
 

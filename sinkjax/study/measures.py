@@ -39,15 +39,15 @@ class Measure:
     Attributes:
         name: Name with its unit, such as "heads that sink on key 0 (%)".
         of: Dataset of a sweep -> float[edit, prompt]; of a training, float[run].
-        asks: The statistics that it needs.
+        asks: Probe with the statistics that it needs.
         unit: Unit of a difference.
-        range: Lowest and highest value; None if it has no bounds.
-        log: Whether it is compared in logarithms, as sizes without an upper bound are.
-        note: Its definition, for the page.
-        position: The position that it measures, if any. It must exist in the prompts.
+        range: Lowest and highest value; None if it is unbounded.
+        log: Whether it is compared in logarithms, like all sizes without an upper bound.
+        note: Definition, for the page.
+        position: The position that it measures, if any, which must exist in the prompts.
         seen: Whether enough queries must see this position.
-        axis, make: The axis of a sweep whose value in each condition it is made for, and how (`own`).
-        whole: Whether an effect can be a share of its value.
+        axis, make: The axis of a sweep, and the function that makes the measure for a condition's value on it (`own`).
+        whole: Whether its value can serve as a baseline, of which an effect is a share.
     """
 
     name: str
@@ -70,11 +70,11 @@ def percentage(name: str, of: Values, asks: Probe = Probe(), **attributes: Any) 
 
 
 def own(axis: str, make: Callable[[Any], Measure]) -> Measure:
-    """Return a measure that is made for each condition's value on an axis, such as the position that is edited.
+    """Return a measure that depends on each condition's value on an axis, such as the edited position.
 
     Args:
         axis: The axis.
-        make: Value -> measure.
+        make: Function from a value to a measure.
     """
     named = make(f"[{axis}]")
     return dataclasses.replace(named, name=AXIS.sub(r"the \1", named.name), axis=axis, make=make, position=None)
@@ -147,7 +147,7 @@ def attention_to(key: int, layer: int) -> Measure:
 
 
 def strongest_other_attention(key: int, layer: int) -> Measure:
-    """Return the attention in one layer, mean over heads, to the strongest other key, among keys that enough queries see."""
+    """Return the attention in one layer, mean over heads, to the strongest other key that enough queries see."""
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         received = _in_layer(data, layer)[..., : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)

@@ -66,14 +66,14 @@ class Numbers:
     Attributes:
         settings: The study's settings.
         architecture: The model's config, or its plain fields if only stores are left.
-        stores: Name -> dataset, of those that exist; None for placeholders.
+        stores: Name -> dataset, for those that exist; None for placeholders.
         conditions_of: Name of a store -> its conditions, with placeholders in their edits.
         unit: The sampling unit of means and intervals. "documents" is replaced by the stores' unit: documents, passages clustered
             by document, or prompts that are not text.
         absent: Name -> why a sweep did not run.
         twin: Whether the stores of the untrained twin are read.
         seen: Names of the stores that were read.
-        readings: What was read from placeholders.
+        readings: The values read from placeholders.
     """
 
     settings: Any
@@ -135,14 +135,14 @@ class Numbers:
         return {condition.case: row for row, condition in enumerate(self.conditions(store))}
 
     def drawn_rows(self, store: str) -> dict[int, Layers | None]:
-        """Return the condition of each control in a store; none if there is no such store."""
+        """Return the condition of each control in a store; empty if there is no such store."""
         conditions = self.conditions(store) if store in self and not self.twin else ()
         return {row: condition.case for row, condition in enumerate(conditions) if condition.draw >= 0}
 
     # Measures.
 
     def every(self, measure: Measure, sweep: Sweep, store: str, case: Layers | None) -> NDArray[Any]:
-        """Return a measure, at the axes of one condition, of every condition in a store: float[condition, document]."""
+        """Return a measure, at the axes of one condition, for every condition in a store: float[condition, document]."""
         at = (case or next(iter(sweep.edits)))[measure.axis] if measure.make else None
         key = (measure.name, store, at)
         if key not in self._values:
@@ -196,7 +196,7 @@ class Numbers:
         return self[store]
 
     def about(self, sweep: Sweep) -> Mapping[str, Any]:
-        """Return what a sweep's store says of its prompts: `bos`, `first_tokens`, ...; a placeholder while a study is traced."""
+        """Return the facts in a sweep's store about its prompts (`bos`, `first_tokens`, ...); placeholders while tracing."""
         if self.stores is None:
             return {"bos": "none", "first_tokens": [(0, "")]}
         study: Mapping[str, Any] = self[self.store(sweep)].attrs["study"]
@@ -234,7 +234,7 @@ class Numbers:
         return over((self.stores or {}).values()) if self.unit == DOCUMENTS else self.unit
 
     def clusters(self, count: int, *stores: str, genres: bool = False) -> NDArray[Any] | None:
-        """Return the document of each of the first prompts, int[count], where several are from one; else None.
+        """Return the document of each of the first prompts, int[count], if several are from one document; else None.
 
         Args:
             count: Number of prompts.
@@ -280,7 +280,7 @@ class Numbers:
 
 
 def from_results(function: Callable[Concatenate[Numbers, Given], Computed]) -> Callable[Given, Callable[[Numbers], Computed]]:
-    """Decorate a function of numbers and arguments, such as a contrast: called with the arguments, it waits for the numbers."""
+    """Decorate a function of numbers and arguments, such as a contrast: given the arguments, it returns a function of numbers."""
 
     @functools.wraps(function)
     def made(*given: Given.args, **named: Given.kwargs) -> Callable[[Numbers], Computed]:

@@ -48,44 +48,45 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
     one, plain = architecture, architecture.normaliser == Softmax()
     scales = one.score_scale if isinstance(one.score_scale, tuple) else (one.score_scale,)
     usual = one.head_dim**-0.5
-    growth = [rope.growth for rope in one.ropes]
-    over_keys = f" over keys alone but {one.kv_bias}" if one.kv_bias else " without a soft cap on scores"
-    present: dict[str, tuple[bool, str]] = {  # part -> whether the model has it, and what it has instead
+    growth, layout = [rope.growth for rope in one.ropes], f"the layout {one.norm_place!r}"
+    beside = str(one.kv_bias or "a soft cap on scores")
+    present: dict[str, tuple[bool, str]] = {  # part -> whether the model has it, and its replacement
         "vocabulary": (one.vocab_size is not None, ""),
         "rotary positions": (one.rope_of(0) is not None, ""),
-        "embedding without positions": (not isinstance(one.position, AddedPosition), f" but {one.position}"),
+        "embedding without positions": (not isinstance(one.position, AddedPosition), str(one.position)),
         "plain embedding": (not one.embed_norm and one.embed_width is None, ""),
-        "scores without positions": (not isinstance(one.position, ScorePosition), f" but {one.position}"),
-        "scores without a kernel": (not one.normaliser.kernel, f" but {one.normaliser}"),
+        "scores without positions": (not isinstance(one.position, ScorePosition), str(one.position)),
+        "scores without a kernel": (not one.normaliser.kernel, str(one.normaliser)),
         "scores without a soft cap": (one.caps.scores is None, ""),
         "position vectors": (isinstance(one.position, AddedPosition), ""),
         "query biases": (one.qkv_bias, ""),
         "keys without a LayerNorm": (isinstance(getattr(one.qk_norm, "norm", one.qk_norm), RMS | None), ""),
-        "rotation after all norms": (not isinstance(one.qk_norm, AfterRotation), f" but {one.qk_norm}"),
-        "queries without growth": (not any(growth), f" but {', '.join(map(str, growth))}"),
-        "causal mask": (one.prefix is None, f" but a prefix of {one.prefix}"),
+        "rotation after all norms": (not isinstance(one.qk_norm, AfterRotation), str(one.qk_norm)),
+        "queries without growth": (not any(growth), ", ".join(map(str, growth))),
+        "causal mask": (one.prefix is None, f"a prefix of {one.prefix}"),
         "norm": (one.norm is not None, ""),
-        "RMSNorm": (isinstance(one.norm, RMS), f" but {one.norm}"),
-        "pre-norm": (one.layout.inputs and not one.layout.parallel, f" but {one.norm_place}"),  # outputs may be normed too
-        "norm before attention": (one.layout.inputs, f" but its place is {one.norm_place}"),
+        "RMSNorm": (isinstance(one.norm, RMS), str(one.norm)),
+        "pre-norm": (one.layout.inputs and not one.layout.parallel, layout),  # outputs may be normed too
+        "norm before attention": (one.layout.inputs, layout),
         "MLP": (one.mlp_width is not None, ""),
         "gated MLP": (one.gated_mlp, ""),
         "MLP without experts": (one.experts is None, ""),
         "concatenated heads": (not one.summed_heads, ""),
         "softmax": (
             plain and isinstance(one.kv_bias, ValueBias | None) and one.caps.scores is None,
-            over_keys if plain else f" but {one.normaliser}",
+            beside if plain else str(one.normaliser),
         ),
         "sliding windows": (any(window is not None for window in one.windows or ()), ""),
         "usual scale": (
             all(scale is None or scale == usual for scale in scales),
-            f" of scores but {', '.join(f'{scale or usual:g}' for scale in scales)}",
+            f"scores scaled by {', '.join(f'{scale or usual:g}' for scale in scales)}",
         ),
     }
     for part in ("vocabulary", *parts):
         has, instead = present[part]
         if not has:
-            raise SinkjaxError(f"{study} cannot run: this model has no {part}{instead}")
+            lack = f"; this model has {instead}" if instead else ", which this model lacks"
+            raise SinkjaxError(f"{study} needs {part}{lack}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +94,8 @@ class Premise:
     """A condition that a model must meet for a paper's claim to apply to it, by the paper's own definition.
 
     Attributes:
-        test: Whether it holds, and the number that decides.
-        fits: Whether it can hold in an architecture. If not, the claim's controls and twin do not run.
+        test: Function that returns whether it holds, and the number that decides.
+        fits: Function that returns whether it can hold in an architecture. If not, the claim's controls and twin do not run.
     """
 
     test: Test
@@ -102,7 +103,7 @@ class Premise:
 
 
 def all_of(*premises: Premise) -> Premise:
-    """Return the premise that several hold; the first one that fails is reported."""
+    """Return the premise that several premises hold; the first one that fails is reported."""
 
     def test(numbers: Numbers) -> tuple[bool, str]:
         results = [premise.test(numbers) for premise in premises]
@@ -112,7 +113,7 @@ def all_of(*premises: Premise) -> Premise:
 
 
 def reaches(measure: Measure, sweep: Sweep, least: float) -> Premise:
-    """Return the premise that a measure's mean over documents, without an edit, is at least a cut-off that a paper states."""
+    """Return the premise that a measure's unedited mean over documents is at least a cut-off stated by a paper."""
     return Premise(lambda numbers: _unedited(numbers, measure, sweep, least, at_least=True))
 
 
@@ -128,7 +129,7 @@ def _unedited(numbers: Numbers, measure: Measure, sweep: Sweep, cut: float, at_l
 
 
 def is_sink(measure: Measure, sweep: Sweep, other: Measure) -> Premise:
-    """Return the premise that there is a sink to move: on a key that gets more than every other key, and than in the twin.
+    """Return the premise that there is a sink to move: a key that gets more attention than every other key, and than in the twin.
 
     Causal attention alone favours the first keys, so the share must exceed the untrained twin's by more than a tenth of itself.
 

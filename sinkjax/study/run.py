@@ -56,17 +56,17 @@ def run(study: str, out: str | Path, model: str | Model | None = None, **fields:
     """Run a study from Python, e.g. `sinkjax.run("kiya/mask", "results/mask", model=model, prompts=8)`.
 
     Args:
-        study: Its name, or the path of a .py or .yaml file.
+        study: Name of the study, or the path of a .py or .yaml file.
         out: The folder for stores, summary, figures and page, or its URL; the same call resumes an unfinished run in it.
-        model: A model in memory, or the name of one; None: the study's own.
+        model: A model in memory, or its name; None: the study's own.
         fields: Settings that differ from the study's defaults.
 
     Returns:
         The study's section: claims, summary and figures.
 
     Raises:
-        SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and takes none; the
-            folder has other content; the name belongs to a suite of studies (`suite.carry_out` runs those).
+        SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and accepts none;
+            the folder has other content; the name belongs to a suite of studies (`suite.carry_out` runs those).
     """
     programs.typed(study)
     shipped = choose(study)

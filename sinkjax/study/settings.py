@@ -34,8 +34,8 @@ class OnText(OnModel):
     """"auto", "wikitext", "packaged", "chats", or a file or a folder: plain text (.txt, .md, .raw, ...) or records (.jsonl,
     .json, .csv, .tsv, .parquet, .arrow), also .gz of these"""
     split: Choice = "auto"
-    """documents that are read: all of a text of your own (auto); of the others, the half that verdicts are made on (confirm), and
-    not the half that rules were chosen on (explore)"""
+    """which documents to read: of your own text all of them (auto); of a default text the half reserved for verdicts (auto or
+    confirm), not the half on which rules were chosen (explore)"""
     prompts: int = 64
     """passages of text"""
     length: int = 64
@@ -48,8 +48,8 @@ class OnText(OnModel):
     field: str = field(default="text", metadata=documents.LATER)
     """name of the field with the text in a file of records; each record is a document"""
     documents: Division = dataclasses.field(default="auto", metadata=documents.LATER)
-    """what is a document in plain text: a file, a line, an article below a heading like = Title =, or auto: a file in a folder;
-    in a single file an article, else a line"""
+    """unit that counts as a document in plain text: a file, a line, an article below a heading like = Title =, or auto: a
+    file in a folder; in a single file an article, else a line"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,7 +157,7 @@ class All(OnModel):
     text: str | None = None
     """text, split, prompts, length, BOS and seed of all studies, overriding their own configs"""
     split: Choice | None = None
-    """documents that are read: all of a text of your own, and half of any other (auto); see any study"""
+    """which documents to read: all of your own text, or half of a default text (auto); see any study"""
     prompts: int | None = None
     """passages of text"""
     length: int | None = None

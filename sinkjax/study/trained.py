@@ -65,14 +65,14 @@ def of_runs(numbers: Numbers, measure: Measure, training: TrainedModels) -> dict
 def versus(
     measure: Measure, training: TrainedModels, minus: TrainedModels | float = 0.0, whole: TrainedModels | None = None
 ) -> Contrast:
-    """Return a measure of the models of one training minus the same of another, paired by seed, or minus a number.
+    """Return a measure of one training's models minus the same measure of another's, paired by seed, or minus a number.
 
     Args:
         measure: The compared measure; in logarithms if it has no upper bound.
         training: The training.
-        minus: The training that is subtracted, or a number that the paper states.
-        whole: A training: the size is then a share of what `training` has more than this one. None: of the measure of `training`,
-            or of nothing if a number is subtracted, or if the measure has no whole (a loss, a logarithm).
+        minus: The training to subtract, or a number stated by the paper.
+        whole: A training; the size is then a share of the excess of `training` over this one. None: a share of the measure of
+            `training`; no share if a number is subtracted or if the measure has no baseline (a loss, a logarithm).
     """
     other = minus if isinstance(minus, TrainedModels) else None
 

@@ -102,16 +102,16 @@ class Sweep:
     """A sweep of a study: its edits on one kind of prompt.
 
     Attributes:
-        name: Name, also of its store.
-        edits: Layers (with axes, if any) -> edit, in order. The baseline comes before them.
+        name: Name of the sweep and of its store.
+        edits: Layers (with axes, if any) -> edit, in order, after the baseline.
         measures: The columns of its summary.
-        control: Draws a random edit of the size of a condition's; None without controls.
+        control: Function that draws a random edit of the same size as a condition's; None without controls.
         bos: Token before each prompt; "own" for the model's BOS; None for the study's setting.
         inputs: Kind of prompts (`Inputs`).
         prompts: Number of prompts; None for the study's setting.
-        title: Prefix of its row labels, where several sweeps have the same conditions.
-        probe: Statistics to keep besides those that its measures need.
-        baseline: What the conditions are compared with: no edit.
+        title: Prefix of its row labels, if several sweeps have the same conditions.
+        probe: Statistics to keep in addition to those that its measures need.
+        baseline: The condition with which all others are compared: no edit.
     """
 
     name: str
@@ -169,10 +169,10 @@ class Selection(NamedTuple):
 
     @property
     def cases(self) -> list[Layers | None]:
-        """The layers and axes of the selected conditions; None, the unedited model, of a sweep without edits.
+        """The layers and axes of the selected conditions; for a sweep without edits None, the unedited model.
 
         Raises:
-            SinkjaxError: The sweep has none of them.
+            SinkjaxError: The sweep has no such condition.
         """
         if not self.sweep.edits and self.label is None:
             return [None]

@@ -32,8 +32,8 @@ class StepOptions:
     remat: bool = False
     """recompute the inside of a block for its gradient, instead of storing it"""
     attention_impl: TrainedAttention = "auto"
-    """attention in training: sinkjax, or by one fused operator (softmax without variants); auto: fused where it is faster,
-    on a GPU in 16 bits from 512 positions; a training keeps the one that it began with"""
+    """attention in training: sinkjax, or a single fused operator (softmax without variants); auto: fused if it is faster, on a
+    GPU in 16 bits from 512 positions; a training keeps the one with which it started"""
     precision: Precision = "highest"
     """precision of matrix products ("highest": full float32 on every device)"""
 
@@ -45,7 +45,7 @@ class Architecture(StepOptions):
     layers: int = 4
     """blocks of the model"""
     width: int = 128
-    """d, of the residual stream"""
+    """width d of the residual stream"""
     heads: int = 4
     """query heads of a block"""
     kv_heads: int | None = None
@@ -85,20 +85,20 @@ class Architecture(StepOptions):
     """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
     gate: GateName = "none"
     """a sigmoid gate: one number for each head's output (head), for each of its dims (element), for each dim of the values
-    (value), or for each dim of all heads (shared); as element, but whatever the input (constant), or never below one half
-    (non-sparse); or a learned factor on each head's values (value-scale)"""
+    (value), or for each dim of all heads (shared); like element, but independent of the input (constant), or never below
+    one half (non-sparse); or a learned factor on each head's values (value-scale)"""
     head_norm: HeadNormName = "none"
-    """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
+    """RMSNorm of each head's output: with one gain for all heads, or per head with a gain, or with a gain and an offset"""
     qk_norm: bool = False
     """RMSNorm of each head's queries and keys"""
     qk_norm_joint: bool = field(default=False, metadata=LATER)
-    """that RMSNorm is over the queries, or the keys, of all heads together (OLMo 2)"""
+    """apply this RMSNorm to the queries, or the keys, of all heads together (OLMo 2)"""
     score_cap: float | None = field(default=None, metadata=LATER)
     """soft cap c tanh(x / c) on scores, by default none"""
     logit_cap: float | None = field(default=None, metadata=LATER)
     """soft cap on the logits of tokens, by default none"""
     window: int | None = None
-    """last keys that a query sees, itself included, in every layer; by default all"""
+    """number of last keys that a query sees in every layer, including its own; by default all"""
     attention_bias: AttentionBiasName = "none"
     """a learned token before the first, or in each layer a learned key and value, key, or value"""
     bias_shared: bool = False
@@ -108,7 +108,7 @@ class Architecture(StepOptions):
     bias_value: BiasValueName = "zero"
     """the value of a learned key: 0, the first unit vector, or ones / sqrt(head_dim) ("k")"""
     bias_scale: float = 1.0
-    """factor on that value"""
+    """factor on the value of a learned key"""
 
     def __post_init__(self) -> None:
         typed(self)

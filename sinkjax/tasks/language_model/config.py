@@ -21,7 +21,7 @@ class TextTraining(AdamWTraining, Corpus, Blocks, StepOptions):
     """A training on the blocks of a text."""
 
     batch: int = 16
-    """blocks of a batch"""
+    """blocks per batch"""
     eval_batch: int = 64
     """held-out blocks"""
     evaluate_on: Literal["blocks", "documents"] = field(default="blocks", metadata=LATER)
@@ -85,7 +85,7 @@ class Finetune(TextTraining):
     steps: int = 200
     """updates of a run"""
     context: int = 128
-    """inputs of a block"""
+    """inputs per block"""
     warmup: int = 10
     """updates during which the learning rate rises linearly"""
     tokenizer: str = "model"
