@@ -114,6 +114,7 @@ PAPERS = {
     "trigger": "The trigger task: Ran-Milo 2026",
     "pretrain": "Pretraining: Gu et al. 2025 and others",
     "emergence": "Checkpoints of a training",
+    "ours": "Our own questions",
     "sweep": "Your own sweeps",
 }
 

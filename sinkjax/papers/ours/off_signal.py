@@ -1,0 +1,207 @@
+"""ours/off-signal: what tells a token that it is not the first?
+
+A token gets attention weights that do not fit its content: the mean of other texts' rows, another text's row, its own row
+permuted. The converse gives the first token the attention output of ordinary tokens. Shams write the same kind of thing where it
+should not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+from sinkjax import Edit, compose, edit
+from sinkjax.config_files.checks import positions
+from sinkjax.papers._edits import hide_behind
+from sinkjax.papers.kiya.predictions import rows_at
+from sinkjax.study import *
+from sinkjax.study import SIZES, later_attention_to, percentage, strongest_later_attention
+
+MEAN, OTHER, OWN = "mean of other texts", "another text's", "own"
+PERMUTED, BEHIND_FIRST, ONE_ORDER = "permuted", "permuted but for keys 0 and itself", "permuted alike in all heads"
+EVEN, DRAWN = "even", "random"
+ROWS = (MEAN, OTHER, PERMUTED, BEHIND_FIRST, ONE_ORDER, EVEN, DRAWN, OWN)
+ORDINARY, NOTHING, FIRSTS, AWAY = "ordinary mean", "nothing", "mean of other first tokens", "random direction"
+OUTPUTS = (ORDINARY, NOTHING, FIRSTS, AWAY)
+CLAIMED = {"mean": MEAN, "other": OTHER, "permuted": PERMUTED, "middle": BEHIND_FIRST, "even": EVEN, "drawn": DRAWN}
+SET, ADD = "set", "add"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Judged, Sinks, Mapped):
+    prompts: int = 16
+    positions: tuple[int, ...] = (4, 8, 16, 24, 42)
+    """tokens whose attention weights are replaced"""
+    ends: tuple[int, ...] = (0, 1, 2, 5, 10)
+    """last layers of the sets of first layers that are edited together"""
+    doses: tuple[float, ...] = (0.25, 0.5, 0.75)
+    """weights of the mean of other texts' rows in a mixture with the token's own"""
+
+    def check(self) -> None:
+        positions(self, "positions")
+
+
+def study(lab: Lab, s: Settings) -> None:
+    """What tells a token that it is not the first."""
+    lab.needs("softmax", "causal mask")
+    config = lab.architecture
+    blank = np.full((config.layers, lab.prompts, config.heads, len(s.positions), s.length), np.float32(1 / s.length))
+    weights = lab.donor("weights", partial(rows_at, s.positions), blank, of_edited=True)
+    outputs = lab.captured("outputs", compose(), ("attn_out",))["attn_out"]
+
+    here, first = own("position", partial(later_attention_to, layer=lab.half)), later_attention_to(0, lab.half)
+    size, size_0 = own("position", largest_activation), largest_activation(0)
+    columns = [here, first, size, size_0]
+
+    forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
+    early, late = upto(forms, "the one in which it forms"), behind(forms, lab.layers)
+    sets = [*prefixes(lab.layers, s.ends), early, late]
+
+    def row(kind: str, number: int, dose: float = 1.0) -> NDArray[Any]:
+        """Return the weights of a query in each layer, prompt and head, of one kind: float32[layer, prompt, head, key]."""
+        rng = lab.rng(f"{kind}, position {s.positions[number]}")
+        replaced = replacement(kind, weights[..., number, :], s.positions[number], rng)
+        return dose * replaced + np.float32(1 - dose) * weights[..., number, :]
+
+    def blind(kind: str, number: int, where: Layers = ALL, dose: float = 1.0, alone: bool = True) -> Edit:
+        """Give a token a row of one kind, with key 0 hidden from the queries behind it, or not."""
+        made = edit(
+            "weights", "set", row(kind, number, dose), queries=s.positions[number], layers=where.layers, label=f"{kind} row"
+        )
+        return compose(made, hide_behind(0, s.positions[number])) if alone else made
+
+    at, visible = [*enumerate(s.positions)], {"yes": False, "no": True}
+    cases = [(kind, seen, n, p) for kind in ROWS for seen in visible for n, p in at]
+    edits = {ALL.at(row=kind, first=seen, position=p): blind(kind, n, alone=visible[seen]) for kind, seen, n, p in cases}
+    rows = lab.sweep("rows", edits, columns, title="attention rows replaced")
+    early_rows = {where.at(row=kind, position=p): blind(kind, n, where) for where in sets for kind in (MEAN, EVEN) for n, p in at}
+    by_depth = lab.sweep("depth", early_rows, columns, title="in some layers")
+    mixed = {ALL.at(dose=dose, position=p): blind(MEAN, n, dose=dose) for dose in s.doses for n, p in at}
+    doses = lab.sweep("doses", mixed, columns, title="mixed with the own row")
+
+    heir, other = inherited(0), strongest_later_attention(0, lab.half)
+    written = {kind: output_of(kind, outputs, lab.rng(f"output, {kind}")) for kind in OUTPUTS}
+
+    def give(kind: str, way: str, where: Layers) -> Edit:
+        """Set the first token's attention output to one of these, or add it."""
+        return edit("attn_out", way, written[kind], queries=0, layers=where.layers, label=f"{way} {kind}")
+
+    every = [(where, kind, way) for where in (*sets, ALL) for kind in OUTPUTS for way in (SET, ADD)]
+    every += [(where, ORDINARY, SET) for where in each(lab.layers)]
+    outputs_set = {where.at(output=kind, way=way): give(kind, way, where) for where, kind, way in every}
+    converse = lab.sweep("converse", outputs_set, [first, other, size_0, heir], title="the first token's attention output")
+    lab.noop(edit("attn_out", "add", 0.0, queries=0))
+
+    def alone(kind: str) -> Contrast:
+        """The gain of a token with a row of one kind, over its own row, with key 0 hidden behind it."""
+        return difference(here, rows.at(row=kind, first="no"), rows.at(row=OWN, first="no"), first)
+
+    def beside(kind: str) -> list[Contrast]:
+        """The same with key 0 visible, and the token's activation."""
+        visible = difference(here, rows.at(row=kind, first="yes"), rows.at(row=OWN, first="yes"), first)
+        return [visible, effect(size, rows.at(row=kind, first="no"), size_0)]
+
+    def in_layers(where: Layers) -> Contrast:
+        """The gain of a token with the mean row in some layers, over its own row."""
+        return difference(here, by_depth[where.at(row=MEAN)], rows.at(row=OWN, first="no"), first)
+
+    def output(kind: str, way: str = SET, where: Layers = early) -> Selection:
+        return converse[where.at(output=kind, way=way)]
+
+    def less_than(other: Selection) -> Contrast:
+        """The first token's attention with the ordinary output, less that with another edit."""
+        return difference(first, output(ORDINARY), other, first)
+
+    sinks = is_sink(attention_to(0, lab.half), rows, strongest_other_attention(0, lab.half))
+    for name, kind in CLAIMED.items():
+        lab.claim(name, "ours", alone(kind), sinks, beside(kind), took=WRITTEN)
+    shallow = [in_layers(where) for where in prefixes(lab.layers, s.ends)]
+    lab.claim("early", "ours", in_layers(early), sinks, shallow, took=WRITTEN)
+    lab.claim("late", "ours", in_layers(late), sinks, stays=True, took=WRITTEN)
+    heirs = [effect(size_0, output(ORDINARY)), effect(heir, output(ORDINARY))]
+    lab.claim("converse", "ours", effect(first, output(ORDINARY)), sinks, heirs, sign=-1, took=WRITTEN)
+    for name, less in {"zero": output(NOTHING), "added": output(ORDINARY, ADD), "direction": output(AWAY)}.items():
+        lab.claim(name, "ours", less_than(less), sinks, [effect(first, less)], sign=-1, took=WRITTEN)
+    lab.claim("firsts", "ours", effect(first, output(FIRSTS)), sinks, stays=True, took=WRITTEN)
+
+    lab.maps(rows[ALL.at(row=MEAN, first="no", position=s.positions[0])], output(ORDINARY))
+    lab.draw(dots, here, size, over=rows)
+    lab.draw(lines_along, "dose", here, over=doses)
+    lab.draw(lines, first, size_0, heir, over=converse)
+
+
+def behind(last: int, layers: int) -> Layers:
+    """Return the layers after the one in which the activation forms; the last layer if there are none."""
+    first = min(last + 1, layers - 1)
+    return Layers("layers after the one in which it forms", tuple(range(first, layers)))
+
+
+def replacement(kind: str, weights: NDArray[Any], position: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Return other attention weights for a query.
+
+    Args:
+        kind: One of `ROWS`.
+        weights: Its own, float[layer, prompt, head, key].
+        position: Its position.
+        rng: For the order of permuted keys and for random weights.
+
+    Returns:
+        float32 of the same shape, 0 for keys that the query does not see.
+    """
+    replaced, seen = weights.copy(), slice(0, position + 1)
+    if kind == MEAN:
+        others = max(weights.shape[1] - 1, 1)
+        replaced = (weights.sum(axis=1, keepdims=True) - weights) / others
+    elif kind == OTHER:
+        replaced = np.roll(weights, 1, axis=1)
+    elif kind == PERMUTED:
+        replaced[..., seen] = rng.permuted(weights[..., seen], axis=-1)
+    elif kind == BEHIND_FIRST:
+        replaced[..., 1:position] = rng.permuted(weights[..., 1:position], axis=-1)
+    elif kind == ONE_ORDER:
+        order = np.argsort(rng.random((weights.shape[1], position + 1)), axis=-1)[None, :, None]
+        replaced[..., seen] = np.take_along_axis(weights[..., seen], order, axis=-1)
+    elif kind == EVEN:
+        replaced[..., seen] = 1 / (position + 1)
+    elif kind == DRAWN:
+        replaced[..., seen] = rng.dirichlet(np.ones(position + 1), weights.shape[:-1])
+    return np.asarray(replaced, np.float32)
+
+
+def output_of(kind: str, outputs: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """Return attention outputs for the first token.
+
+    Args:
+        kind: One of `OUTPUTS`.
+        outputs: Attention outputs of the unedited model, float[layer, prompt, position, width].
+        rng: For the random direction.
+
+    Returns:
+        float32[layer, prompt, width]; means are over the other prompts.
+    """
+    ordinary, firsts = (left_out(np.nanmean(outputs[:, :, where], axis=2)) for where in (slice(1, None), slice(0, 1)))
+    if kind == AWAY:
+        drawn = rng.standard_normal(ordinary.shape)
+        size = np.linalg.norm(ordinary, axis=-1, keepdims=True)
+        return np.asarray(drawn * size / np.linalg.norm(drawn, axis=-1, keepdims=True), np.float32)
+    return np.zeros_like(ordinary) if kind == NOTHING else ordinary if kind == ORDINARY else firsts
+
+
+def left_out(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the mean over all other prompts: float32[layer, prompt, width]."""
+    return np.asarray((values.sum(axis=1, keepdims=True) - values) / max(values.shape[1] - 1, 1), np.float32)
+
+
+def inherited(position: int) -> Measure:
+    """Return whether another token has more than half of a token's unedited activation, in per cent of the texts."""
+
+    def of(data: xarray.Dataset) -> NDArray[Any]:
+        sizes = data["resid_max"].values.max(axis=-2)
+        return np.asarray(100.0 * (np.nanmax(np.delete(sizes, position, -1), axis=-1) > sizes[:1, :, position] / 2))
+
+    return percentage(f"texts in which another token has half of the activation of position {position} (%)", of, SIZES)
