@@ -62,10 +62,10 @@ def settings(folder: Path) -> dict[str, Any]:
     return documents.parse((folder / CONFIG_FILE).read_text(encoding="utf-8"), CONFIG_FILE)
 
 
-def adopt(out: Path, made: dict[str, object], names: Mapping[str, str] = MappingProxyType({}), kept: Path = MENDED) -> None:
+def adopt(out: Path, made: dict[str, object], names: Mapping[str, str] = MappingProxyType({}), kept: Path | None = None) -> None:
     """Copy a run's settings, tables and shown figure into a folder, whole or not at all. names: of settings that are files."""
     stated = {**settings(out), "text": TEXT, **names}
-    target = kept / f"{stated['experiment'].replace('/', '-')}-{stated['model']}"
+    target = (kept or MENDED) / f"{stated['experiment'].replace('/', '-')}-{stated['model']}"
     folder = target.with_suffix(".new")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / SHOWN.parent).mkdir(parents=True)
