@@ -12,12 +12,11 @@ from typing import Any, Literal
 from sinkjax.cli.options import entries
 from sinkjax.config_files import programs
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import shipped, user_location, user_path
+from sinkjax.config_files.files import configs, shipped, user_location, user_path
 from sinkjax.config_files.locations import Location, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention
 from sinkjax.runtime.folding import folded
-from sinkjax.runtime.resources import configs
 from sinkjax.study.registry import Chosen, Own, choose, config_type, open_own, title_of, trains
 
 GIGABYTE = 10**9

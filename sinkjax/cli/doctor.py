@@ -16,9 +16,8 @@ from huggingface_hub import constants
 from sinkjax.cli.options import read
 from sinkjax.data import corpora
 from sinkjax.report.terminal import in_words, show
-from sinkjax.runtime.backend import CACHE_VARIABLE, host_memory
+from sinkjax.runtime.backend import CACHE_VARIABLE, cache_folder, host_memory
 from sinkjax.runtime.extras import EXTRAS, missing
-from sinkjax.runtime.resources import cache_folder
 from sinkjax.version import __version__
 
 PACKAGES = (

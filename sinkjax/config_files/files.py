@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders, and the folder of a config."""
+"""Atomic writing of files and folders, the folder of a config, and shipped configs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from sinkjax.config_files import documents, temporary
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.locations import Location, create, is_remote, listed, location, reached, url_protocol, usable
-from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
-from sinkjax.runtime.resources import config_path, configs
+from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, one_of, unknown
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
+SUFFIX = ".yaml"  # of shipped configs
 MOST_BYTES = 4 * documents.MOST_BYTES  # a character has up to four
 MOST_TEXT = 1_000_000_000  # maximum bytes of a text that is read at once
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
@@ -291,6 +293,31 @@ def claim_folder(folder: Location, document: str, differences: Callable[[str], l
             raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(differs)}); choose another --out or delete it")
         if differs:  # left over from a run that failed before its first result
             write(identity, document)
+
+
+def configs() -> dict[str, Traversable]:
+    """Map the names of all shipped configs ("paper/study", or "all"), sorted, to their YAML files.
+
+    Their folder is inside the package in a wheel, and next to it in a checkout (an editable install).
+    """
+    package = files("sinkjax")
+    root = next((folder for folder in (package / "configs", package / ".." / "configs") if folder.is_dir()), None)
+    if root is None:
+        raise SinkjaxError("this installation of sinkjax has no configs folder; install it again from a wheel or a checkout")
+    folders = {"": root} | {f"{folder.name}/": folder for folder in root.iterdir() if folder.is_dir()}
+    return {
+        f"{family}{file.name.removesuffix(SUFFIX)}": file
+        for family, folder in sorted(folders.items())
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(SUFFIX)
+    }
+
+
+def config_path(name: str) -> Traversable:
+    """Return the YAML file of the shipped config `name`, e.g. "kiya/mask". Errors: there is no such config."""
+    shipped = configs()
+    one_of("config", name, shipped)
+    return shipped[name]
 
 
 def shipped(kind: str = "experiment") -> list[str]:

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import urlsplit
 
 from sinkjax.errors import SinkjaxError, Unavailable
-from sinkjax.runtime import extras
 
 LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # libraries whose errors are not OSErrors
 
@@ -49,9 +48,11 @@ def location(out: Any) -> Location:
         return Path(url2pathname(where.path))
     if isinstance(out, Path):  # it has turned the URL into "s3:/bucket"
         raise SinkjaxError(f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")
-    extras.require(f"a store at {protocol}://", "remote")
-    from upath import UPath
-
+    try:
+        from upath import UPath
+    except ModuleNotFoundError as error:
+        needed = f"a store at {protocol}:// needs {error.name}, which is not installed"
+        raise SinkjaxError(f"{needed}: pip install 'sinkjax[remote]'") from None
     try:
         path: Location = UPath(str(out), **{**getattr(out, "storage_options", {}), "use_listings_cache": False})
         path.fs.invalidate_cache()  # creates the connection object, which imports its library

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
-import sinkjax
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, refuse, typed
@@ -119,7 +118,9 @@ def arguments(state: State) -> dict[str, Any]:
 
 def edits_of(state: State) -> tuple[Edit, ...]:
     """Return the edit as a tuple, empty for none. Errors: the constructor rejects a value."""
-    return () if state.kind == "none" else (getattr(sinkjax, state.kind)(**arguments(state)),)
+    from sinkjax.edits import named
+
+    return () if state.kind == "none" else (getattr(named, state.kind)(**arguments(state)),)
 
 
 def _argument(field: str, value: Any) -> Any:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.runtime.resources import cache_folder
 
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 PLATFORMS_VARIABLE = "JAX_PLATFORMS"
@@ -64,6 +63,11 @@ def use_all_cores() -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with contextlib.suppress(RuntimeError):  # the back end already runs, e.g. in a notebook, and keeps its devices
             jax.config.update("jax_num_cpu_devices", cores)
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder for sinkjax."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"
 
 
 def host_memory(entry: str = "MemAvailable") -> int:

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import overflowed
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
-from sinkjax.edits.edit import Edit
+from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -39,6 +38,8 @@ from sinkjax.study.prose import Prose
 from sinkjax.study.settings import Trains, own_bos
 from sinkjax.study.views import still_maps
 from sinkjax.study.work import TEXT, Batch, Calculation, Control, Inputs, Selection, Sweep, TrainedModels, TrainingSpec
+from sinkjax.sweeps.run import sweep
+from sinkjax.transformer.forward import forward
 
 if TYPE_CHECKING:
     import xarray
@@ -73,8 +74,8 @@ class Unedited:
             probe = self.asks
         key = (self.model, self.prompts, probe)
         if edit is not None or key not in batch.measured:
-            prompts, lengths, edits = batch.tokens[few], batch.lengths[few], [sinkjax.compose() if edit is None else edit]
-            data = sinkjax.sweep(self.model, prompts, edits, probe, lengths=lengths, memory=batch.memory, progress=False)
+            prompts, lengths, edits = batch.tokens[few], batch.lengths[few], [compose() if edit is None else edit]
+            data = sweep(self.model, prompts, edits, probe, lengths=lengths, memory=batch.memory, progress=False)
             if edit is not None:
                 return data
             batch.measured[key] = data
@@ -83,7 +84,7 @@ class Unedited:
     def captured(self, *captures: Capture, edit: Edit | None = None) -> dict[str, NDArray[Any]]:
         """Return raw values of all prompts, with or without an edit, by capture name: [layer, prompt, ...]."""
         model, batch, probe = self.model, self.batch, Probe(capture=captures)
-        output = sinkjax.forward(model.params, batch.tokens, model.config, edit or (), probe, batch.lengths, logits=False)
+        output = forward(model.params, batch.tokens, model.config, edit or (), probe, batch.lengths, logits=False)
         return {capture.name: np.moveaxis(np.asarray(output.record[capture.name]), 1, 0) for capture in captures}
 
 

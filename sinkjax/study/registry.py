@@ -20,12 +20,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sinkjax.config_files import documents, programs
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, read_text, user_location, write
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, config_path, configs, document, read_text, user_location, write
 from sinkjax.config_files.locations import Location, reached, read_bytes
 from sinkjax.data.corpora import SOURCES
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.progress import say
-from sinkjax.runtime.resources import config_path, configs
 from sinkjax.study.prose import NAMED, filled, one_line
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
-import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.architectures import with_tokenizer
+from sinkjax.checkpoints.load import load as load_model
 from sinkjax.checkpoints.load import open_checkpoint, untrained_like
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.settings import Settings
@@ -47,7 +47,7 @@ from sinkjax.study.work import Batch, Calculation, Inputs, TrainingSpec
 from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.programs import compile_programs
-from sinkjax.sweeps.run import finished, prepared
+from sinkjax.sweeps.run import finished, prepared, sweep
 from sinkjax.sweeps.schedule import Round, Schedule
 
 
@@ -139,7 +139,7 @@ def carry_out(
     if chosen.study.trains:
         train_all(_trainings(chosen), chosen, out, log, functools.partial(build, chosen, out))
     else:
-        _sweep(chosen, planned, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
+        _sweep(chosen, planned, out, machine, log, _from_memory(given) if given else load or load_model)
     log("summary, figures and page")
     return processes.by_first(functools.partial(build, chosen, out)) or section_of(chosen, out)
 
@@ -295,7 +295,7 @@ def store_spec(
     edits = [condition.edit for condition in spec.of(spec.lab.on(model, batch, swept, probe))]
     options: dict[str, Any] = {"memory": machine.memory, "strict": machine.strict, "attention_impl": how}
     options |= {"attributes": _attributes(spec, batch), "batch_size": spec.batch_size(machine.hardware().kind)}
-    sinkjax.sweep(swept, tokens, edits, probe=probe, lengths=lengths, out=store, **options)
+    sweep(swept, tokens, edits, probe=probe, lengths=lengths, out=store, **options)
 
 
 def _attributes(spec: Part, batch: Batch) -> dict[str, object]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 
-import sinkjax
 from sinkjax.analysis.summary import COLUMNS, summary_csv
 from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
+from sinkjax.checkpoints.load import load as load_model
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, members_of, to_fetch, trim
 from sinkjax.checkpoints.settings import Settings
@@ -140,7 +140,7 @@ def carry_out(chosen: Chosen, out: Location, machine: run.Machine = run.HERE, lo
     if series:
         every[0].choose()  # settings that do not fit refuse every checkpoint
     processes.by_first(functools.partial(claim, out, chosen))
-    load = functools.cache(sinkjax.load)
+    load = functools.cache(load_model)
     refused, sections = dict[str, str](), dict[str, Section]()
     for number, one in enumerate(every, 1):
         log(f"{one.name} ({number} of {len(every)})")
@@ -165,7 +165,7 @@ def _once(member: Member, seen: dict[str, str]) -> Callable[..., Model]:
     """Return `sinkjax.load` that refuses weights of an earlier checkpoint by its name."""
 
     def load(source: str, **options: Any) -> Model:
-        model = sinkjax.load(source, **options)
+        model = load_model(source, **options)
         if source == member.source:  # not the untrained twin, which checkpoints share
             first = seen.setdefault(fingerprint(model.params), member.label)
             if first != member.label:

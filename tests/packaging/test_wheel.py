@@ -70,9 +70,9 @@ def test_the_environment_imports_the_wheel_and_not_the_checkout(environment: Pat
 
 
 def test_the_wheel_finds_the_same_configs_as_the_checkout(environment: Path):
-    from sinkjax.runtime.resources import configs
+    from sinkjax.config_files.files import configs
 
-    script = "from sinkjax.runtime.resources import configs; print(*configs())"
+    script = "from sinkjax.config_files.files import configs; print(*configs())"
     assert run(environment / "bin" / "python", "-c", script, cwd=environment).split() == list(configs())
 
 

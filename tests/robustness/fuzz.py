@@ -201,7 +201,7 @@ def read_safetensors(path: Path) -> None:
 
 
 def yaml_seeds() -> list[bytes]:
-    from sinkjax.runtime.resources import config_path, configs
+    from sinkjax.config_files.files import config_path, configs
 
     edits = ("compose: []", "mask_key: {key: 0, layers: {each: '0:3'}}", "edit: {site: resid, op: scale, value: 0, queries: 0}")
     sweep = "experiment: sweep\nedits:\n" + "".join(f"  - {edit}\n" for edit in edits)

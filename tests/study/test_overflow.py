@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-import sinkjax
 from sinkjax.cli import main as cli
 from tests.study.tiny import write_both
 
@@ -57,7 +56,7 @@ def test_overflow_is_said_and_gives_no_estimate(files, tmp_path, capsys) -> None
 
 
 def test_a_value_beyond_the_dtype_is_refused_before_anything_is_loaded(files, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sinkjax, "load", None)
+    monkeypatch.setattr("sinkjax.study.run.load_model", None)
     file = tmp_path / "mine.yaml"
     text = FILE.format(model=files / "model", text=files / "text.txt", factor=1)
     file.write_text(text.replace("scale_head_output: {position: 0, factor: 1", "set_residual: {position: 0, value: 70000.0"))

@@ -57,18 +57,18 @@ def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(f
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, monkeypatch):
-    whole = sinkjax.sweep
+    whole = run.sweep
 
     def interrupted(*args, out, **kwargs):
         if out.name == "windows-controls.zarr":
             raise KeyboardInterrupt
         return whole(*args, out=out, **kwargs)
 
-    monkeypatch.setattr(sinkjax, "sweep", interrupted, raising=False)
+    monkeypatch.setattr(run, "sweep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.carry_out(streaming(files), tmp_path / "out")
     assert not (tmp_path / "out" / "report.html").exists()
-    monkeypatch.setattr(sinkjax, "sweep", whole)
+    monkeypatch.setattr(run, "sweep", whole)
     run.carry_out(streaming(files), tmp_path / "out")
     assert (tmp_path / "out" / "summary.csv").read_bytes() == (finished / "summary.csv").read_bytes()
 

@@ -13,7 +13,7 @@ from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.data.batches import Batch, Batches
 from sinkjax.data.config import Blocks, Corpus, part
 from sinkjax.data.tokens import Tokens, folder_for, prepare
-from sinkjax.runtime.resources import cache_folder
+from sinkjax.runtime.backend import cache_folder
 from sinkjax.tasks.language_model.config import Finetune, Pretrain
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinkjax.runtime.resources import config_path, configs
+from sinkjax.config_files.files import config_path, configs
 
 
 def test_every_config_is_a_readable_file_under_its_own_name():
