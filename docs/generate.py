@@ -32,7 +32,7 @@ from sinkjax.checkpoints.settings import OnModel
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits import named
-from sinkjax.edits.site import SITES
+from sinkjax.model.site import SITES
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
 from sinkjax.study.registry import choose, declared, find

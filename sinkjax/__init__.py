@@ -43,7 +43,6 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.edits.edit import compose as compose
     from sinkjax.edits.edit import edit as edit
     from sinkjax.edits.named import *  # noqa: F403
-    from sinkjax.edits.site import Site as Site
     from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
     from sinkjax.evaluation import evaluate as evaluate
@@ -65,6 +64,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.explorer.launch import explore as explore
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
+    from sinkjax.model.site import Site as Site
     from sinkjax.probes.probe import Capture as Capture
     from sinkjax.probes.probe import Probe as Probe
     from sinkjax.probes.record import Record as Record

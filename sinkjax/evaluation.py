@@ -17,16 +17,16 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.prompts import PAD, ids_behind, is_integer
 from sinkjax.edits.edit import Edit, resolve
-from sinkjax.edits.site import Site
-from sinkjax.edits.term import Edits, as_indices
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.attention_bias import SinkToken
-from sinkjax.model.batch import as_tokens, refuse_outside
+from sinkjax.model.batch import as_indices, as_tokens, refuse_outside
 from sinkjax.model.config import Config
 from sinkjax.model.norms import AfterRotation
 from sinkjax.model.params import check, dtype_of
 from sinkjax.model.positions import AddedPosition
 from sinkjax.model.quantisation import Quantisation
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
 from sinkjax.runtime.hardware import Hardware

@@ -13,8 +13,8 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints.family import families
 from sinkjax.cli.verbs import VERBS
-from sinkjax.edits.site import Site
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.site import Site
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.study.registry import declared
 

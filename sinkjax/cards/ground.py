@@ -22,9 +22,9 @@ from sinkjax.data.prompts import first_tokens
 from sinkjax.data.reading import Division
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.named import mask_key
-from sinkjax.edits.site import Site, lacks
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.batch import check_batch
+from sinkjax.model.site import Site, lacks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.forward import forward
 from sinkjax.transformer.implementations import AUTO

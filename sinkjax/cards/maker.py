@@ -15,8 +15,8 @@ from sinkjax.cards.ground import FEW, HALF, Ground, Prompts, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import edit
 from sinkjax.edits.named import edit_weights
-from sinkjax.edits.site import Site, lacks
 from sinkjax.explain.super_weights import alike
+from sinkjax.model.site import Site, lacks
 
 MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
 CONTROLS = 10

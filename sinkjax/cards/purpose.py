@@ -13,7 +13,7 @@ from sinkjax.cards.ground import FEW, SOME, Ground, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import Edit, edit
 from sinkjax.edits.named import set_residual
-from sinkjax.edits.site import Site
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.implementations import AUTO
 

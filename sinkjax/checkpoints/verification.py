@@ -16,9 +16,9 @@ import numpy as np
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.params import count
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic
 from sinkjax.runtime import display, extras

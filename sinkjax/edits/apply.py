@@ -12,8 +12,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import SITES
 from sinkjax.edits.term import Resolved
+from sinkjax.model.site import SITES
 
 Counts = tuple[jax.Array, jax.Array]
 

@@ -15,11 +15,11 @@ from flax import struct
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.resolve import addresses_something, refuse_beyond, refuse_empty_rows, refuse_far_positions, resolve_all
-from sinkjax.edits.site import BEFORE_BLOCKS, PAIRS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, one_of, refuse_control, short
 from sinkjax.model.config import Config
+from sinkjax.model.site import BEFORE_BLOCKS, PAIRS, SITES, Site, as_site
 from sinkjax.runtime import display
 
 MOST_TERMS = 128  # most parts of one edit
@@ -119,7 +119,7 @@ def edit(
     """Change the selected cells of one site: the primitive behind every named edit.
 
     Args:
-        site: The site, a row of `sinkjax.edits.site.SITES`.
+        site: The site, a row of `sinkjax.model.site.SITES`.
         op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
             exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream before its norm, for
             this reader only, and composes only with other injections into the same reader's input.

@@ -12,10 +12,10 @@ import numpy as np
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, as_label, compose, describe, edit
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Select, as_along
 from sinkjax.edits.weights import OPS, WeightTerm
 from sinkjax.errors import SinkjaxError, one_of, short
+from sinkjax.model.site import Site
 
 # The package, the reference and YAML know the edits by this list: a new named edit is one function here, and its name.
 __all__ = (

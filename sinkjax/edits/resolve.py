@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.config_files.checks import LARGEST, refuse
-from sinkjax.edits.site import PAIRS, SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Along, Edits, PerPrompt, Resolved, Selector, Term, as_numbers, selected
 from sinkjax.edits.weights import WeightTerm
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
 from sinkjax.model.positions import in_prefix, visible_keys
+from sinkjax.model.site import PAIRS, SITES, Site, axis_size, lacks
 
 
 def resolve_all(terms: Sequence[Term | WeightTerm], config: Config, lengths: np.ndarray, T: int) -> Edits:

@@ -18,10 +18,10 @@ import numpy as np
 from flax import struct
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.edits.site import BEFORE_BLOCKS, PAIRS, SITES, Site
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.model.batch import as_array
+from sinkjax.model.batch import as_array, as_indices
 from sinkjax.model.config import Config
+from sinkjax.model.site import BEFORE_BLOCKS, PAIRS, SITES, Site
 
 
 @dataclass(frozen=True)
@@ -170,16 +170,6 @@ def first_layer(edits: Edits, config: Config) -> int:
     """
     starts = [0 if term.site in BEFORE_BLOCKS else int(np.argmax(np.asarray(term.layer_head).any(axis=1))) for term in edits]
     return min(starts, default=config.layers)
-
-
-def as_indices(what: str, value: Any) -> tuple[int, ...]:
-    """Return an int or a sequence of ints as a tuple; raise for negative ints, booleans, fractions and empty sequences."""
-    entries = np.asarray(as_array(f"a {what} selector", value))
-    refuse(entries.size == 0, f"an empty {what} selector selects nothing")
-    if entries.dtype.kind not in "iu" or entries.ndim > 1:
-        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {short(value)}")
-    refuse(entries.min() < 0, f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
-    return tuple(int(entry) for entry in entries.reshape(-1))
 
 
 def as_along(what: str, value: Select) -> Along:

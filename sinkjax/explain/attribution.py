@@ -24,12 +24,12 @@ import xarray
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import Edit, edit, resolve
 from sinkjax.edits.resolve import selected
-from sinkjax.edits.site import SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.batch import as_array, check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import SITES, Site, axis_size, lacks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import fixed_settings

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.edit import Edit, edit
-from sinkjax.edits.site import SITES, Site
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.attribution import Prepared
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import SITES, Site
 from sinkjax.probes.probe import Capture
 from sinkjax.probes.record import Record
 from sinkjax.transformer.block import as_added, before_joined, joined

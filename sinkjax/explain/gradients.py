@@ -13,11 +13,11 @@ import xarray
 from sinkjax.analysis import records
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import edit, resolve
-from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params, dtype_of
+from sinkjax.model.site import SITES, Site, as_site, axis_size, lacks
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.forward import forward

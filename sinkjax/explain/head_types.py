@@ -20,8 +20,8 @@ import xarray
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import check_same_architecture, coordinates, loaded, members_of
 from sinkjax.data.prompts import bos_ids, is_integer
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, Statistic
 from sinkjax.runtime.settings import fixed_settings, random_key

@@ -12,12 +12,12 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.explain.parts import FollowedPrompts, as_places, linear, parts_of, walk
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.runtime.settings import fixed_settings
 from sinkjax.transformer.block import final_normed

@@ -17,13 +17,13 @@ import numpy as np
 from flax import struct
 
 from sinkjax.checkpoints.model import check_model
-from sinkjax.edits.site import Site, lacks
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array, check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, normed_outputs
 from sinkjax.model.params import Params
 from sinkjax.model.positions import AddedPosition
+from sinkjax.model.site import Site, lacks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.block import add_to_residual, as_added, block
 from sinkjax.transformer.embed import embed

@@ -9,12 +9,12 @@ import numpy as np
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit
-from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.explain.attribution import Prepared, donated
 from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
 from sinkjax.model.config import Config
+from sinkjax.model.site import SITES, Site, lacks
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.settings import fixed_settings
 

@@ -19,11 +19,11 @@ import xarray
 from sinkjax.checkpoints.model import check_model
 from sinkjax.data.corpora import passages
 from sinkjax.data.prompts import first_tokens, is_integer
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import Statistic, View, abs_max, unit
 from sinkjax.runtime.hardware import Hardware

@@ -21,10 +21,9 @@ from sinkjax.checkpoints.model import check_model
 from sinkjax.checkpoints.safetensors import packed, read_metadata, read_safetensors
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path, write
-from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.scan import packaged, scan
-from sinkjax.model.batch import refuse_outside
+from sinkjax.model.batch import as_indices, refuse_outside
 from sinkjax.model.fingerprint import ModelIdentity, digest
 from sinkjax.model.params import check
 from sinkjax.probes.probe import Probe

@@ -17,9 +17,9 @@ import xarray
 from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import edit_weights
-from sinkjax.edits.site import Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
+from sinkjax.model.site import Site, lacks
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic
 from sinkjax.runtime.settings import fixed_settings

@@ -18,7 +18,6 @@ from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.data.prompts import bos_ids, encode
 from sinkjax.edits.edit import resolve
-from sinkjax.edits.site import Site, lacks
 from sinkjax.edits.term import Edits
 from sinkjax.edits.weights import editable, shape_of
 from sinkjax.errors import SinkjaxError
@@ -28,6 +27,7 @@ from sinkjax.generation import generate
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.quantisation import MATRICES
+from sinkjax.model.site import Site, lacks
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import fixed_settings

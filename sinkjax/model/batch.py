@@ -45,6 +45,16 @@ def as_array(what: str, value: Any) -> Any:
         raise SinkjaxError(f"{what} cannot be read as an array, so pass one of NumPy or JAX: {reason}") from None
 
 
+def as_indices(what: str, value: Any) -> tuple[int, ...]:
+    """Return an int or a sequence of ints as a tuple; raise for negative ints, booleans, fractions and empty sequences."""
+    entries = np.asarray(as_array(f"a {what} selector", value))
+    refuse(entries.size == 0, f"an empty {what} selector selects nothing")
+    if entries.dtype.kind not in "iu" or entries.ndim > 1:
+        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {short(value)}")
+    refuse(entries.min() < 0, f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
+    return tuple(int(entry) for entry in entries.reshape(-1))
+
+
 def is_torch(value: Any) -> bool:
     """Whether a value is a PyTorch tensor, without importing PyTorch."""
     return hasattr(value, "detach") and hasattr(value, "layout")

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import PAIRS, Site
 from sinkjax.errors import SinkjaxError, short
+from sinkjax.model.site import PAIRS, Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic, View
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import LATER, stated
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, lacks
-from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError, one_of, short
+from sinkjax.model.batch import as_indices
 from sinkjax.model.config import Config
+from sinkjax.model.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, lacks
 from sinkjax.probes.statistics import BUILT_IN, NON_FINITE, Statistic
 from sinkjax.runtime import display
 

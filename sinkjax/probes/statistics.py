@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.edits.site import BEFORE_BLOCKS, Site, as_site
 from sinkjax.errors import SinkjaxError, short
+from sinkjax.model.site import BEFORE_BLOCKS, Site, as_site
 
 KEYS = ("prompt", "layer", "head", "key")
 DEPTHS = ("prompt", "depth", "position")

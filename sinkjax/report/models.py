@@ -15,10 +15,10 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.config_files.checks import MOST, refuse
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config
+from sinkjax.model.site import BEFORE_BLOCKS, SITES, Site, lacks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.terminal import in_words, show
 from sinkjax.runtime.folding import folded

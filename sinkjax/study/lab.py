@@ -24,9 +24,9 @@ from sinkjax.analysis.finite import overflowed
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit, compose
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.section import Drawing
 from sinkjax.study.contrasts import Check, Contrast

@@ -17,8 +17,8 @@ from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
 from sinkjax.study.layers import ALL, Layers

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.generation import blocks_apart, generate_all
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures import heatmaps
 from sinkjax.report.section import Drawing, Sample

@@ -20,12 +20,12 @@ import numpy as np
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, resolve
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import refuse_beyond_context
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import ONE, Hardware

@@ -19,9 +19,9 @@ import numpy as np
 from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
+from sinkjax.model.site import BEFORE_BLOCKS
 from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import data_axes
 from sinkjax.transformer.embed import embed

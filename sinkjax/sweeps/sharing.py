@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
 from sinkjax.model.fingerprint import digest
+from sinkjax.model.site import BEFORE_BLOCKS
 from sinkjax.transformer.cost import block_flops
 
 # FLOPs that a base must save beyond its own pass: what a device computes in the seconds that two more programs take to compile.

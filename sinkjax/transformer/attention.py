@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.apply import where_changed
-from sinkjax.edits.site import PAIRS, Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import ops
 from sinkjax.model.attention_bias import ValueBias
 from sinkjax.model.config import Config
 from sinkjax.model.extra_key import ExtraKeys, extra_keys, weigh
 from sinkjax.model.positions import add_to_scores, visible_keys
+from sinkjax.model.site import PAIRS, Site
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits import apply
-from sinkjax.edits.site import Site
 from sinkjax.model import experts
 from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
 from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project, whole_matrix
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.model.xielu import XIELU
 from sinkjax.transformer.attention import HeadInputs, attend_evicting
 from sinkjax.transformer.implementations import implementation

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params, abstract, dtype_of
 from sinkjax.model.rotary import DynamicScaling, LongScaling
+from sinkjax.model.site import Site
 from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.layers import block_step

@@ -8,11 +8,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import positions
 from sinkjax.model.ops import project
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.probes.measure import finish, measure
 from sinkjax.probes.statistics import View
 from sinkjax.transformer.spec import ForwardSpec

@@ -18,7 +18,6 @@ import numpy as np
 
 from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.apply import at_layer
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.attention_bias import ValueBias
@@ -26,6 +25,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.extra_key import ExtraKeys, extra_keys
 from sinkjax.model.normalisers import OffByOne, SinkLogit, Softmax
 from sinkjax.model.positions import Alibi, PowerAlibi, ScorePosition
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import HeadInputs, needs_pairs, score_scale
 from sinkjax.transformer.tape import Tape

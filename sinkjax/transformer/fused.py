@@ -12,11 +12,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.normalisers import Softmax
 from sinkjax.model.positions import ScorePosition
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer import attention

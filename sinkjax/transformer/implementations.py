@@ -11,10 +11,10 @@ from typing import Any, Literal
 import jax.numpy as jnp
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.errors import one_of
 from sinkjax.model.config import Config
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.transformer import attention, fused

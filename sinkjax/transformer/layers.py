@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.config_files.checks import LARGEST
-from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.ops import bits_in_place
 from sinkjax.model.params import Params
+from sinkjax.model.site import BEFORE_BLOCKS
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.block import block

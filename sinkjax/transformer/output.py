@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.ops import add_bias, project, soft_cap, wide_product
 from sinkjax.model.params import Params
+from sinkjax.model.site import BEFORE_BLOCKS
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.probes.statistics import NON_FINITE, Statistic

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.model.rotary import LayerRopes
+from sinkjax.model.site import Site
 from sinkjax.transformer.tape import Tape
 
 Pair = tuple[jax.Array, jax.Array]

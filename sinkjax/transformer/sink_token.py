@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.site import Site
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.config import NoPosition
 from sinkjax.model.params import Params
 from sinkjax.model.positions import AddedPosition
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.layers import block_step, empty_slots

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import jax
 
 from sinkjax.edits import apply
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.edits.weights import ResolvedWeight
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.probes.measure import measure
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, View

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sinkjax import Edit, Site, compose, edit
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES
+from sinkjax.model.site import BEFORE_BLOCKS, SITES
 
 # Site -> operation, a strength that shows, and the neutral one.
 STRENGTH: dict[Site, tuple[str, Any, Any]] = dict.fromkeys(Site, ("add", 0.4, 0.0)) | {

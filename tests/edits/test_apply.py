@@ -27,7 +27,7 @@ from sinkjax import (
     swap_embeddings,
 )
 from sinkjax.edits.apply import vectors
-from sinkjax.edits.site import SITES
+from sinkjax.model.site import SITES
 from tests.edits.cases import DENSE
 from tests.edits.conftest import LENGTHS
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sinkjax import Capture, Edit, Probe, Site, compose, edit, forward, scale_head_output, shift_positions, swap_embeddings
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES
 from sinkjax.model.rotary import LayerRopes, Rope
+from sinkjax.model.site import BEFORE_BLOCKS, SITES
 from tests.edits.cases import DENSE, at
 from tests.edits.conftest import LENGTHS
 

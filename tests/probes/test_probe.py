@@ -16,7 +16,7 @@ from scipy import stats
 
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site, Statistic, compose, edit, mask_key, set_residual
-from sinkjax.edits.site import SITES
+from sinkjax.model.site import SITES
 from sinkjax.probes.statistics import BUILT_IN, View, abs_argmax, abs_median, sinking_heads
 
 LENGTHS = np.array([10, 7])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import sinkjax
 from sinkjax import Probe, Site, Statistic
 from sinkjax.edits.edit import resolve
-from sinkjax.edits.site import SITES
 from sinkjax.edits.term import first_layer
+from sinkjax.model.site import SITES
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.spec import ForwardSpec

@@ -12,11 +12,11 @@ import pytest
 import sinkjax
 from sinkjax import Config, Edit, Probe, Site
 from sinkjax.edits.edit import resolve
-from sinkjax.edits.site import lacks
 from sinkjax.model.attention_bias import KeyValueBias, SinkToken
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi
 from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope
+from sinkjax.model.site import lacks
 from sinkjax.transformer import attention
 from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.spec import ForwardSpec

@@ -11,7 +11,6 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Config, Edit, Probe, Site
 from sinkjax.checkpoints.model import Model
-from sinkjax.edits.site import BEFORE_BLOCKS, SITES, lacks
 from sinkjax.model import params
 from sinkjax.model.config import Caps
 from sinkjax.model.experts import Experts
@@ -19,6 +18,7 @@ from sinkjax.model.heads import HeadGate
 from sinkjax.model.norms import AfterRotation, LayerNorm, RMSNorm
 from sinkjax.model.positions import Learned
 from sinkjax.model.rotary import QueryGrowth, Rope
+from sinkjax.model.site import BEFORE_BLOCKS, SITES, lacks
 from sinkjax.model.xielu import XIELU
 from tests.edits.cases import at
 from tests.edits.test_sites import INJECTED, NEUTRAL

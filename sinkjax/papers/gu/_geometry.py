@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.edits.site import Site
+from sinkjax.model.site import Site
 from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
 
 

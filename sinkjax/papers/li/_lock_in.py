@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.checkpoints.model import Model
-from sinkjax.edits.site import Site
 from sinkjax.model.norms import AfterRotation, AllHeads, EachHead, gains
 from sinkjax.model.ops import rms_norm
+from sinkjax.model.site import Site
 from sinkjax.papers.gu._geometry import mean_over_queries_after
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic

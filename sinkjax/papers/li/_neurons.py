@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
-from sinkjax.edits.site import Site
 from sinkjax.model.norms import gains
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.study import Batch, Lab
 

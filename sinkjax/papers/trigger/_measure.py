@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.edit import Edit
-from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe

@@ -16,10 +16,10 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.edit_list import read_edits
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.tasks.language_model.config import Pretrain

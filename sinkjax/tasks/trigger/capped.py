@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.edit import Edit, compose, edit, resolve
-from sinkjax.edits.site import Site
 from sinkjax.edits.term import per_prompt
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.tasks.trigger.config import CappedTraining

@@ -11,9 +11,9 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.edits.site import Site
 from sinkjax.model.norms import RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
+from sinkjax.model.site import Site
 from sinkjax.papers.li import _lock_in
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
