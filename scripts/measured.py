@@ -53,7 +53,7 @@ def as_number(measure: str, taken: Sequence[float], form: str = "", goal: Goal =
     """
     middle = median(taken)
     value, low, high = (plain(one, form) for one in (middle, min(taken), max(taken)))
-    return Number(measure, value, *((low, high) if len(taken) > 1 else ("", "")), *judged(middle, goal), bound)
+    return Number(measure, value, *((low, high) if len(taken) > 1 else ("", "")), *judged(middle, goal, bound), bound)
 
 
 def plain(value: float, form: str) -> str:
@@ -61,9 +61,11 @@ def plain(value: float, form: str) -> str:
     return (f"{value:{form}}" if form else three_digits(value)).replace(",", "")
 
 
-def judged(value: float, goal: Goal) -> tuple[str, str]:
-    """Return a goal as text, and whether a value meets it."""
+def judged(value: float, goal: Goal, bound: str = "") -> tuple[str, str]:
+    """Return a goal as text, and whether a value meets it; both empty if the bound of this host forbids the goal."""
     least, most = goal
+    if bound and ((least is not None and float(bound) < least) or (most is not None and float(bound) > most)):
+        return "", ""
     ends = [f"{one:g}" for one in goal if one is not None]
     if not ends:
         return "", ""

@@ -315,6 +315,7 @@ def test_a_benchmark_prints_its_section(name):
 def test_a_number_is_judged_before_it_is_rounded_and_replaces_its_own_section(script, tmp_path):
     measured = script("measured")
     found = measured.as_number("a ratio", [1.6, 1.499, 1.4], ".1f", (1.5, None), "3.0")
+    assert measured.as_number("a ratio", [1.2], ".1f", (1.5, None), "1.4")[4:] == ("", "", "1.4")  # no goal beyond the bound
     assert found == ("a ratio", "1.5", "1.4", "1.6", "at least 1.5", "missed", "3.0")
     for section, value in (("two", 1.0), ("one", 3.0), ("two", 4.0)):
         measured.keep(tmp_path / "page.md", section, [measured.as_number("a", [value])], "a CPU", "2026-01-01", "x.py")
