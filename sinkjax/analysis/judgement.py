@@ -1,4 +1,4 @@
-"""The rule that judges every claim: numbers in, one word out. docs/judgements.md explains it and its error rates."""
+"""The rule that judges every claim: numbers in, one verdict out. docs/judgements.md explains it and its error rates."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Sinks and massive activations as functions of a record, computed after the run and without the model.
 
-A record is any mapping from statistic names to arrays, such as a `Record` or an `xarray.Dataset`; `from_tensors` makes one
-from the attention maps and hidden states of another program. Its arrays may be NumPy's, JAX's or PyTorch's, and may have
-additional leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, ready
-for intervals over prompts (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth
-l + 1 the residual stream after block l. An undefined value (for a key that a prompt does not have, or a ratio to 0) is NaN;
+A record is any mapping from statistic names to arrays, such as a `Record` or an `xarray.Dataset`; `from_tensors` makes one from
+the attention maps and hidden states of another program. Its arrays may come from NumPy, JAX or PyTorch, and may have additional
+leading axes (`edit`, from a sweep), written "..." below. Results are NumPy arrays with one value per prompt, ready for intervals
+over prompts (`sinkjax.intervals`). Positions, layers and depths count from 0; depth 0 is the embedding and depth l + 1 the
+residual stream after block l. An undefined value (for a key that a prompt does not have, or a ratio to 0) is NaN;
 `sinkjax.intervals.interval` excludes such prompts and counts them.
 
 Options shared by the functions on sinks:

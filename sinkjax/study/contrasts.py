@@ -1,8 +1,8 @@
 """Contrasts: the papers' own comparisons, as numbers per document that judge a claim, and checks that an edit took.
 
 A contrast is a function of `Numbers`, which computes the comparison in each document and under each matched control, and the
-whole of which it is a share. Sizes without an upper bound are compared in logarithms; the whole is then the distance in them from
-the unedited value.
+baseline (`whole`) of which it is a share. Sizes without an upper bound are compared in logarithms; the baseline is then the
+distance in them from the unedited value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures of sweeps: lines, heat maps, maps of one prompt. Titles, axes, legends and captions come from what is drawn.
+"""Figures of sweeps: lines, heat maps, maps of one prompt. Titles, axes, legends and captions come from the drawn data.
 
 Each takes the stores first and is omitted if its sweep did not run.
 """

@@ -2,8 +2,8 @@
 
 A study is a plain function `study(lab, settings)`. It is traced, as JAX traces a program: on placeholders for a plan, with a
 loaded model for a run, and on stores for a page. Each time it lists its sweeps, calculations or trainings, its claims and its
-figures. No sweep runs while it is called. What it asks of the unedited model or of a donor (`value`, `onset`, `steepest`,
-`captured`, `donor`) is measured only once a model is loaded.
+figures. No sweep runs while it is called. Measurements of the unedited model or of a donor (`value`, `onset`, `steepest`,
+`captured`, `donor`) run only once a model is loaded.
 """
 
 from __future__ import annotations

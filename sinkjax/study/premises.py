@@ -1,4 +1,4 @@
-"""What a study asks of a model: parts that it needs, premises of claims, and identities, which the code or edit forces."""
+"""Requirements on a model: the parts that a study needs, the premises of claims, and identities that the code or edit forces."""
 
 from __future__ import annotations
 

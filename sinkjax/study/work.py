@@ -1,4 +1,4 @@
-"""What a study runs, and on which prompts: sweeps with their conditions, calculations, trainings, batches."""
+"""The work of a study: sweeps with their conditions, calculations, trainings, and batches of prompts."""
 
 from __future__ import annotations
 
