@@ -104,7 +104,7 @@ def difference(measure: Measure, where: Selection, minus: Selection, whole: Meas
     """Return a measure under some conditions minus the same under others.
 
     whole: The unedited measure by which the difference is divided; None for the value under `where`, or, in logarithms, the
-    distance from there to no edit.
+        distance from there to no edit.
     """
 
     def parts(numbers: Numbers) -> Parts:

@@ -471,11 +471,11 @@ class Lab:
     ) -> None:
         """Claim that a contrast is above 0 (`sign` -1: below; `stays`: unchanged). Further arguments: see `Claim`.
 
-        took: Required if the contrast reads an edited run: `removed` or `planted` of the quantity that the edit manipulates, or
-        a sentence that says why the edit is its own check, such as a masked key. split: A number printed next to the share and
-        never judged. Equal keys share attention: if the first token is still a sink with a share a of a row, k equal tokens get
-        a / (1 + k a) each and leave it the same. `split` is this divided by a for a = 1: 1 / (k + 1); for smaller a, equal
-        tokens get somewhat more than `split`.
+        took: Required if the contrast reads an edited run: `removed` or `planted` of the quantity that the edit manipulates, or a
+            sentence that says why the edit is its own check, such as a masked key.
+        split: A number printed next to the share and never judged. Equal keys share attention: if the first token is still a sink
+            with a share a of a row, k equal tokens get a / (1 + k a) each and leave it the same. `split` is this divided by a for
+            a = 1, 1 / (k + 1); for smaller a, equal tokens get somewhat more than `split`.
         """
         what = f"{self.name}: claim {name}"
         if split is not None and not 0 < split <= 1:
