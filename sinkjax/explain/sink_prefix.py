@@ -71,7 +71,7 @@ class SinkPrefix(Past):
         write(user_path(path), self.packed())
 
     def packed(self) -> bytes:
-        """Return the bytes of the file. Errors: as for `save`."""
+        """Return the bytes of the file that `save` writes."""
         if self.model is None:
             raise SinkjaxError("a prefix made inside a transformation of JAX does not know its model: make it outside to save it")
         refuse_not_finite(self)

@@ -51,7 +51,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """The displayed edit, for `sinkjax.forward`; () for none. Errors: `state` is not valid."""
+        """The displayed edit, for `sinkjax.forward`; () if there is none. An invalid `state` is an error."""
         return edits_of(read_state(json.dumps(self.state)))
 
     def close(self) -> None:

@@ -53,17 +53,17 @@ class Leaf:
 
 
 def abstract(config: Config) -> Params:
-    """The tree of `Leaf` for a config.
+    """Return the tree of `Leaf` for a config.
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
-    gate and up [L, d, F], down [L, F, d] (no gate if the MLP has none), and the biases the config asks for; final_norm [d];
-    unembed [d, V] if not tied. A norm NAME has the leaves that it learns, NAME and NAME_bias, or as its record says.
-    Of other blocks: o [L, D, d] if heads are summed; the norms of the layout, attn_out_norm and mlp_out_norm [L, d] too, and no
-    final_norm where norms follow the sums; positions [context + offset, d]; layers/relative_bias [L, H, buckets].
-    For other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each learned value; leaves that the records
+    gate and up [L, d, F], down [L, F, d] (no gate if the MLP has none), and the biases of the config; final_norm [d];
+    unembed [d, V] if not tied. A norm NAME has the leaves that it learns, NAME and NAME_bias, or those that its record names.
+    In other blocks: o [L, D, d] if heads are summed; the norms of the layout, attn_out_norm and mlp_out_norm [L, d] too, and no
+    final_norm if norms follow the sums; positions [context + offset, d]; layers/relative_bias [L, H, buckets].
+    In other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each learned value; leaves that the records
     of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D] or [L, heads, D].
-    Of other embeddings: embed_norm [d]; with a width e of their own, embed [V, e], embed_in [e, d], embed_out [d, e] and unembed
-    [e, V]; unembed_bias [V]. Of experts and activations: what sinkjax/model/experts.py and xielu.py name.
+    In other embeddings: embed_norm [d]; with their own width e, embed [V, e], embed_in [e, d], embed_out [d, e] and unembed
+    [e, V]; unembed_bias [V]. For experts and activations: the leaves that sinkjax/model/experts.py and xielu.py name.
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -163,10 +163,19 @@ def abstract(config: Config) -> Params:
 def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: float | None = None) -> Params:
     """Draw random parameters. Each leaf's key depends only on the seed and the leaf's path, not on other leaves.
 
-    A traced seed gives the same bits: we keep XLA from turning a division into a product with the reciprocal.
+    A traced seed gives the same bits, because XLA is kept from turning a division into a product with the reciprocal.
 
-    std: standard deviation of every "normal" leaf; None for 1 / sqrt(fan_in). Errors: the dtype is unknown or not enabled; the
-    seed exceeds 32 bits; the parameters exceed this machine's memory.
+    Args:
+        config: The architecture.
+        seed: Seed of all leaves, at most 32 bits.
+        dtype: Dtype of all leaves.
+        std: Standard deviation of every "normal" leaf; None for 1 / sqrt(fan_in).
+
+    Returns:
+        Arrays in the tree of `abstract(config)`.
+
+    Raises:
+        SinkjaxError: The dtype is unknown or not enabled; the seed exceeds 32 bits; the parameters exceed this machine's memory.
     """
     check_dtype(dtype)
     check_seed(seed)

@@ -29,10 +29,12 @@ NLL_TOKENS = 128  # tokens whose logits exist at the same time if only their los
 class Output:
     """The result of a forward pass.
 
-    logits: float [B, T, V]; None if not requested, or without a vocabulary. output: float [B, T, d], the normed last residual
-    stream of a model without a vocabulary, else None. record: the probe's statistics and, in a run with edits,
-    `cells_addressed` and `cells_changed` (prompt, term) and `empty_rows` (prompt), the rows of attention left without a key.
-    lengths: int [B], the tokens of each prompt; rows of `logits` behind them are padding.
+    Attributes:
+        logits: float [B, T, V]; None if not requested, or without a vocabulary.
+        output: float [B, T, d], the normed last residual stream of a model without a vocabulary, else None.
+        record: The probe's statistics and, in a run with edits, `cells_addressed` and `cells_changed` (prompt, term) and
+            `empty_rows` (prompt), the number of attention rows left without a key.
+        lengths: int [B], number of tokens of each prompt; later rows of `logits` are padding.
     """
 
     logits: jax.Array | None
@@ -42,7 +44,7 @@ class Output:
 
     @property
     def last_logits(self) -> jax.Array:
-        """Logits at each prompt's last token, float [B, V]: of the token that would follow. Errors: there are no logits."""
+        """Logits of the token after each prompt, float [B, V]; an error if there are no logits."""
         if self.logits is None or self.lengths is None:
             raise SinkjaxError("last_logits needs logits: pass logits=True to forward, and a model with a vocabulary")
         return jnp.take_along_axis(self.logits, self.lengths[..., None, None] - 1, axis=-2)[..., 0, :]
