@@ -14,6 +14,7 @@ import lzma
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = Path("results/data") / "judgement_errors.csv.xz"
 SIZES = (8, 16, 24, 32, 52, 64, 128)
 WHOLE, JITTER, SPREADS = 0.5, 0.05, (0.02, 0.2)  # W, its spread, and the spreads of D
-RARE, FEW, ICC, CLUSTER, POSITIONS, CONTROLS = 0.05, 1 / 8, 0.5, 3, 16, 20
+RARE, FEW, ICC, CLUSTER, CONTROLS = 0.05, 1 / 8, 0.5, 3, 20
 MOST = 0.07  # false words
 WORDS = ("replicates", "opposite", "absent", "moves", "undecided")
 
@@ -52,26 +53,38 @@ def clustered(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return (math.sqrt(ICC) * common + math.sqrt(1 - ICC) * own).mean(-1)
 
 
-def crossed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def undeclared(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Documents in groups of three, which have half of their variance in common and are judged as if they were independent."""
+    common = np.repeat(rng.standard_normal((shape[0], -(-shape[1] // CLUSTER))), CLUSTER, axis=1)[:, : shape[1]]
+    return math.sqrt(ICC) * common + math.sqrt(1 - ICC) * rng.standard_normal(shape)
+
+
+def crossed(positions: int, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Documents by positions, each with an effect of its own."""
-    sizes = ((*shape, 1), (shape[0], 1, POSITIONS), (*shape, POSITIONS))
+    sizes = ((*shape, 1), (shape[0], 1, positions), (*shape, positions))
     return np.asarray(sum(math.sqrt(part) * rng.standard_normal(size) for part, size in zip((0.4, 0.2, 0.4), sizes, strict=True)))
 
 
 SHAPES: dict[str, Draw] = {  # mean 0
     "normal": lambda rng, shape: rng.standard_normal(shape),
     "three documents an article": clustered,
-    "16 positions a document": crossed,
+    "16 positions a document": partial(crossed, 16),
+    "4 positions a document": partial(crossed, 4),
+    "undeclared groups of three": undeclared,
     "exponential": lambda rng, shape: rng.exponential(size=shape) - 1,
     "lognormal": lambda rng, shape: np.exp(rng.standard_normal(shape)) - math.exp(0.5),
     "80% zeros": lambda rng, shape: 2.5 * ((rng.random(shape) < 0.2) - 0.2),
+    "gamma of shape 0.1": lambda rng, shape: (rng.gamma(0.1, size=shape) - 0.1) / math.sqrt(0.1),
+    "80% zeros, in proportion to W": lambda rng, shape: 2.5 * ((rng.random(shape) < 0.2) - 0.2),
     "80% zeros, then exponential": lambda rng, shape: (rng.random(shape) < 0.2) * rng.exponential(size=shape) - 0.2,
     "1 in 8 far": far(FEW),
     "5% far": far(RARE),
     "95% zeros, bounded": lambda rng, shape: (rng.random(shape) < RARE).astype(float),  # the others are at the end of the range
 }
 BOUNDED = "95% zeros, bounded"
-SYMMETRIC = ("normal", "three documents an article", "16 positions a document")
+CROSSED = ("16 positions a document", "4 positions a document")
+SYMMETRIC = ("normal", "three documents an article", *CROSSED, "undeclared groups of three")
+PROPORTIONAL = "80% zeros, in proportion to W"
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ def cases(sizes: Iterable[int] = SIZES) -> Iterator[Case]:
             yield from (Case("false", shape, *edge, spread, way, "none", n) for edge in used)
             if shape not in (*SYMMETRIC[1:], BOUNDED):
                 yield from (Case("false", shape, "effect", share, spread, way, "20", n) for share in (0.0, SMALL))
-            if shape != SYMMETRIC[2]:
+            if shape not in CROSSED:
                 yield from (Case("undone", shape, "effect", share, spread, way, "none", n) for share in shares)
         if shape in SYMMETRIC:
             rights = (("effect", 0.95), ("effect", 0.3), ("effect", 0.0), ("stays", 0.0))
@@ -140,10 +153,14 @@ def drawn(case: Case, draws: int, n: int, rng: np.random.Generator) -> tuple[Arr
         if not case.share:
             return found * rng.choice([-1.0, 1.0], found.shape), whole, None
         return found, whole * RARE / (WHOLE * case.share), None
-    if case.shape == SYMMETRIC[2]:
-        whole = np.repeat(whole[..., None], POSITIONS, -1)
+    if case.shape in CROSSED:
+        whole = np.repeat(whole[..., None], found.shape[-1], -1)
+    if case.shape == PROPORTIONAL and case.claim != "no whole":
+        whole = WHOLE * rng.exponential(size=whole.shape)
+        found = found * whole / WHOLE
     scale = 1.0 if case.claim == "no whole" else WHOLE
-    contrast = case.share * scale + case.spread * case.way * found
+    level = whole if case.shape == PROPORTIONAL else scale
+    contrast = case.share * level + case.spread * case.way * found
     if case.controls == "20":
         return contrast, whole, 0.5 * case.spread * rng.standard_normal((draws, CONTROLS, n))
     if case.controls == "and one more":
@@ -173,7 +190,7 @@ def words(case: Case, contrast: Array, whole: Array, controls: Array | None) -> 
 
 def _sides(d: Array, w: Array, c: float, case: Case) -> Array:
     """Whether the mean of D - c W is above 0 (1), below 0 (-1), or neither is shown: int[draw]."""
-    if case.shape == SYMMETRIC[2]:
+    if case.shape in CROSSED:
         return np.array([crossed_side(one) for one in d - c * w])
     alike, end = constant(d, w), c * w.mean(-1)
     largest = 1.0 if case.shape == BOUNDED else math.inf
@@ -183,7 +200,7 @@ def _sides(d: Array, w: Array, c: float, case: Case) -> Array:
 
 def simulated(case: Case, draws: int) -> dict[str, Any]:
     """One line of the table: how often each word is said, and the rate that its kind is about."""
-    draws = draws // 8 if case.shape == SYMMETRIC[2] else draws
+    draws = draws // 8 if case.shape in CROSSED else draws
     sample = drawn(case, draws, case.n + (case.kind == "undone"), generator(0, str(astuple(case))))
     if case.kind == "undone":
         now, then = (words(case, *(one if one is None else one[..., :n] for one in sample)) for n in (case.n, case.n + 1))

@@ -366,8 +366,10 @@ def lines_of(name):
 
 def test_false_words_are_as_rare_as_the_sample_allows(script):
     """At most 7% but for the error of simulation, beside the samples in which no rare document shows."""
-    rare = {"5% far": script.RARE, "1 in 8 far": script.FEW, "80% zeros": 0.2}
+    rare = {"5% far": script.RARE, "1 in 8 far": script.FEW, "80% zeros": 0.2, "80% zeros, in proportion to W": 0.2}
     later = {
+        "gamma of shape 0.1": 64,
+        "undeclared groups of three": math.inf,
         "exponential": 16,
         "lognormal": 32,
         "80% zeros, then exponential": 52,
