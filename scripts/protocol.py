@@ -64,19 +64,29 @@ def settings(folder: Path) -> dict[str, Any]:
 
 def adopt(out: Path, made: dict[str, object], names: Mapping[str, str] = MappingProxyType({}), kept: Path | None = None) -> None:
     """Copy a run's settings, tables and shown figure into a folder, whole or not at all. names: of settings that are files."""
-    stated = {**settings(out), "text": TEXT, **names}
+    given = settings(out)
+    stated = {**given, "text": TEXT, **names}
+    paths = {str(given[name]): value for name, value in names.items()}  # a model's file, which the tables name
     target = (kept or MENDED) / f"{stated['experiment'].replace('/', '-')}-{stated['model']}"
     folder = target.with_suffix(".new")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / SHOWN.parent).mkdir(parents=True)
     write(folder / CONFIG_FILE, documents.dump(stated))
-    write(folder / CLAIMED, (out / CLAIMED).read_bytes())
-    write(folder / f"{SUMMARISED}.gz", gzip.compress((out / SUMMARISED).read_bytes(), mtime=0))
+    write(folder / CLAIMED, renamed(out / CLAIMED, paths))
+    write(folder / f"{SUMMARISED}.gz", gzip.compress(renamed(out / SUMMARISED, paths), mtime=0))
     if (out / SHOWN).exists():
         write(folder / SHOWN, (out / SHOWN).read_bytes())
     write(folder / FACTS, json.dumps(made) + "\n")
     shutil.rmtree(target, ignore_errors=True)
     folder.rename(target)
+
+
+def renamed(file: Path, names: Mapping[str, str]) -> bytes:
+    """The bytes of a table with some texts in place of others."""
+    text = file.read_text(encoding="utf-8")
+    for before, after in names.items():
+        text = text.replace(before, after)
+    return text.encode()
 
 
 def publish() -> None:
