@@ -137,7 +137,7 @@ def flips(count: int, seed: int) -> str:
     lines, draw = [], np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as root:
         written, model = Path(root), sinkjax.load("mini-softmax")
-        config = replace(registry.choose("trigger/softmax-1l1h").config, seeds=2, steps=20, eval_every=10, batch=8)
+        config = replace(registry.choose("trigger/softmax-1l1h")[0], seeds=2, steps=20, eval_every=10, batch=8)
         last = train(config, written / "training", progress=False).folder / "checkpoints" / "20"
         sinkjax.save(model, written / "saved")
         sinkjax.export(model, written / "exported")

@@ -21,7 +21,7 @@ from sinkjax.runtime.extras import EXTRAS, missing
 from sinkjax.version import __version__
 
 PACKAGES = (
-    *("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib"),
+    *("jax", "jaxlib", "flax", "numpy", "optax", "orbax-checkpoint", "xarray", "zarr", "matplotlib"),
     *("transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors"),
 )
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed if installed

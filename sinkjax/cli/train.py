@@ -35,9 +35,9 @@ class TrainOptions(JoinOptions, Options, Generic[C]):
 def train(arguments: Sequence[str]) -> None:
     """train models from scratch, given by NAME, YAML file or the folder of an earlier training, with optional overrides"""
     name, rest = split_config(arguments, train, trainings)
-    chosen = registry.choose(name)
-    options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
-    out = chosen.folder or default_folder(name) if options.out is None else asked_location(options.out)
+    stated, folder = registry.choose(name)
+    options = read(TrainOptions[type(stated)], rest, f"train {name}", config=stated)  # type: ignore[misc]
+    out = folder or default_folder(name) if options.out is None else asked_location(options.out)
     config = with_edits(options.config)
     use_all_cores()
     start_jax(options.platform, config.dtype, options.join)
@@ -59,4 +59,4 @@ def with_edits(config: Training) -> Training:
 
 def trainings() -> dict[str, str]:
     """List the shipped training configs, each with a description."""
-    return {name: registry.choose(name).config.summary for name in shipped(KIND)}
+    return {name: registry.choose(name)[0].summary for name in shipped(KIND)}

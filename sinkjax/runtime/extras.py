@@ -8,7 +8,7 @@ from sinkjax.errors import SinkjaxError
 
 # Extra -> the modules that only it installs.
 EXTRAS = {
-    "train": ("optax", "orbax.checkpoint", "grain", "datasets"),
+    "train": ("optax", "orbax.checkpoint", "datasets"),
     "report": ("jinja2", "matplotlib"),
     "hub": ("huggingface_hub", "transformers"),
     "remote": ("fsspec", "upath"),

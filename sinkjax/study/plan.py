@@ -166,7 +166,7 @@ def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
         ("steps", f"at most {training.steps:,} of {training.batch} sequences of {length} tokens"),
         ("parameters", f"{count:,} a run, {in_words(count * jnp.dtype(training.dtype).itemsize)} in {training.dtype}"),
         *(("attention", how) for how in [getattr(task.config, "attention_impl", None)] if how),
-        *((f"memory: {part}", in_words(size)) for part, size in training_bytes(task, training).items()),
+        *((f"memory: {part}", in_words(size)) for part, size in training_bytes(task).items()),
         ("FLOPs", f"{flops:.3g} at most, {flops / training.steps / runs:.3g} a step: of matrix products"),
     ]
     show(title, ("", ""), lines, "a training: a run that reaches its goal stops before its last step")

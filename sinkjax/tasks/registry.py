@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CONFIG_FILE, document, read_text, user_location
-from sinkjax.config_files.locations import reached, read_bytes
+from sinkjax.config_files.locations import Location, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.runtime.settings import fixed_settings
 from sinkjax.train.config import KIND, SAVE_EVERY, Training
@@ -35,15 +35,6 @@ TASKS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class ChosenTraining:
-    """A task and its config. folder: the earlier training that was named to choose it, if any."""
-
-    task: str
-    config: Training
-    folder: Path | None = None
-
-
 def config_type(name: Any) -> type[Training]:
     """Return the dataclass of a task's config. Errors: an unknown task."""
     if not isinstance(name, str) or name not in TASKS:
@@ -52,53 +43,39 @@ def config_type(name: Any) -> type[Training]:
     return cast("type[Training]", getattr(importlib.import_module(module), cls))
 
 
-def name_of(config: Training) -> str:
-    """Return the name of a config's task, by its type. Errors: the config belongs to no task."""
-    cls = type(config)
-    for name, (module, type_name, _) in TASKS.items():
-        if (cls.__module__, cls.__name__) == (module, type_name):
-            return name
-    known = ", ".join(entry[1] for entry in TASKS.values())
-    raise SinkjaxError(f"{cls.__name__} is not the config of a training; those are {known}")
-
-
 def task(config: Training) -> Task:
-    """Make the task of a config. Errors: the config belongs to no task; the task's own errors."""
-    module = importlib.import_module(TASKS[name_of(config)][2])
-    return cast("Task", module.task(config))
+    """Make the task of a config, by its type. Errors: the config belongs to no task; the task's own errors."""
+    cls, modules = type(config), {(of_type, name): of_task for of_type, name, of_task in TASKS.values()}
+    module = modules.get((cls.__module__, cls.__name__), "")
+    known = ", ".join(name for _, name in modules)
+    refuse(not module, f"{cls.__name__} is not the config of a training; those are {known}")
+    return cast("Task", importlib.import_module(module).task(config))
 
 
-def choose(name: str) -> ChosenTraining:
+def choose(name: str) -> tuple[Training, Place | None]:
     """Return the training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file or an earlier training.
 
-    Errors: nothing of that name; a document that is not a training.
+    Returns the config, and the folder of the earlier training. Errors: nothing of that name; a document that is not a training.
     """
     text, what, folder = document(name, KIND, "training")
-    return read(text, what, folder)
+    return read(text, what, written=folder is not None), folder
 
 
-def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
-    """A YAML document as a training.
+def read(text: str, what: str, written: bool = False) -> Training:
+    """Return the config in a YAML document.
 
-    folder: of the training that wrote it, if one did: then every field must be in it. Errors: no `training`, an unknown task, or
-    fields that do not fit it.
+    written: whether a training wrote it: then every field must be in it. Errors: no `training`, an unknown task, or fields that
+    do not fit it.
     """
     values = documents.parse(text, what)
     if KIND not in values:
         refuse("experiment" in values, f"{what} is a study, not a training; use: sinkjax run {what}")
         raise SinkjaxError(f"{what} lacks the key {KIND!r}, one of {', '.join(TASKS)}")
-    name = values.pop(KIND)
     try:
-        cls = config_type(name)
+        cls = config_type(values.pop(KIND))
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
-    config = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
-    return ChosenTraining(name, config, folder)
-
-
-def write(config: Training) -> str:
-    """Write the YAML document of a training, which reads back as an equal config."""
-    return documents.write(name_of(config), config, KIND)
+    return documents.read_whole(cls, values, text, what) if written else documents.build(cls, values, what)
 
 
 @fixed_settings
@@ -136,7 +113,7 @@ def train(
     from sinkjax.train.state import least_bytes
 
     chosen = task(_begun(config, folder))
-    refuse_larger_than_memory("a training", least_bytes(chosen, config))
+    refuse_larger_than_memory("a training", least_bytes(chosen))
     return loop.train(chosen, folder, say, on_log=on_log, save_every=save_every, progress=progress)
 
 
@@ -171,5 +148,4 @@ def load_runs(folder: str | Path) -> Trained:
     with local(folder) as (here, mirror):
         file = here / CONFIG_FILE
         refuse(not file.is_file() or not (here / CHECKPOINTS).is_dir(), f"{here} is not the folder of a training")
-        config = read(read_text(file), str(file), here).config
-        return load_trained(here, task(config), mirror)
+        return load_trained(here, task(read(read_text(file), str(file), written=True)), mirror)

@@ -14,14 +14,13 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.native import save
 from sinkjax.checkpoints.series import SERIES, series_path
 from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.errors import one_of
 from sinkjax.model import params
 from sinkjax.train.config import KIND
-from sinkjax.train.log import read
-from sinkjax.train.prefetch import same_data
+from sinkjax.train.log import read, same_data
 from sinkjax.train.runs import Run
 from sinkjax.train.state import RUNNING, TrainState
-from sinkjax.train.task import DataSource, HostDataTask, ModelTask
+from sinkjax.train.task import DataSource, Task
 from sinkjax.train.trained import Trained
 
 MODELS = "models"  # folder of a finished training
@@ -33,24 +32,21 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
     """Write the model of one run, with its tokenizer and a card of how it was trained and evaluated.
 
     run: its index in the table of runs. dtype: dtype of the stored weights; None keeps the trained dtype. source: the training's
-    open data. Errors: no such run; the task's models are not sinkjax models; the data have changed; see `native.save`.
+    open data. Errors: no such run; the data have changed; see `native.save`.
     """
     one_of("run", run, range(len(trained.runs)))
     task = trained.task
-    if not isinstance(task, ModelTask):
-        raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so none can be saved")
-    config, tokenizer = task.model(trained.runs[run].run.variant), None
-    if isinstance(task, HostDataTask):
-        if source is None:
-            source = task.open(lambda line: None)
-            same_data(trained.folder, source.card)
-        tokenizer = source.tokenizer
-    model = Model(config, trained.of(run), tokenizer, {"kind": "training", "name": f"{trained.name}, run {run}"})
+    config = task.model(trained.runs[run].run.variant)
+    if task.on_host and source is None:
+        source = task.open(lambda line: None)
+        same_data(trained.folder, source.card)
+    about = {"kind": "training", "name": f"{trained.name}, run {run}"}
+    model = Model(config, trained.of(run), source.tokenizer if source else None, about)
     return save(model, folder, dtype, card(trained, run, params.count(config)))
 
 
 def keep(
-    folder: Path, name: str, task: ModelTask, state: TrainState, every: Sequence[Run], step: int, source: DataSource | None
+    folder: Path, name: str, task: Task, state: TrainState, every: Sequence[Run], step: int, source: DataSource | None
 ) -> None:
     """Save the models of all runs that have reached step `step` without stopping, in the series of the training `name`.
 

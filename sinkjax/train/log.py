@@ -1,4 +1,4 @@
-"""A training's log as JSON lines: a header, then one line per evaluation of a run.
+"""A training's log as JSON lines: a header, then one line per evaluation of a run; and comparisons with its header.
 
 Each line ends with a checksum of all bytes of the log before it, so every changed digit is noticed, also in earlier lines. Lines
 that sinkjax 0.4 or earlier wrote have none; the next line covers them.
@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
 from sinkjax.config_files.locations import read_bytes
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, differences
+from sinkjax.train.config import Training
 
 LOG, SUMMARY = "log.jsonl", "summary.json"  # in the folder of a training
 HEADER, EVALUATION = ("runs", "config"), ("run", "step", "status")  # fields that every log's first line and other lines have
@@ -111,6 +113,29 @@ def refuse_changed(lines: Sequence[str], path: Path) -> bool:
             raise SinkjaxError(f"{path} has changed since it was written, in line {number} or before; restore it from a copy")
         total = zlib.crc32(f"{line}\n".encode(), total)
     return summed
+
+
+def same_data(folder: Path, card: Mapping[str, Any]) -> None:
+    """Raise unless the data's card matches the first line of the training's log, if that has one."""
+    began = read(folder)[0].get("data", card)
+    if changed := [name for name in card if documents.plain(card[name]) != began.get(name)]:
+        raise SinkjaxError(
+            f"the data of the training in {folder} changed since it started ({', '.join(changed)}); choose another folder"
+        )
+
+
+def same_config(folder: Path, config: Training) -> None:
+    """Raise unless a config matches the one in the first line of the training's log, in the fields that both have."""
+    try:
+        was = read(folder)[0]["config"]
+    except SinkjaxError:  # nothing was trained yet, or the log is damaged, which its opening says
+        return
+    now = json.loads(json.dumps(documents.plain(documents.fields(config))))
+    if changed := differences(was, {name: now.get(name, value) for name, value in was.items()}):
+        raise SinkjaxError(
+            f"the config of the training in {folder} changed since it started ({'; '.join(changed)}); restore its config.yaml, or"
+            " choose another folder"
+        )
 
 
 def step_cost(folder: Path) -> float | None:

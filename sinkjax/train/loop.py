@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,12 @@ from sinkjax.runtime.progress import bar
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints, Progress
 from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
-from sinkjax.train.log import COST, LOG, SUMMARY, Log, plain, read
+from sinkjax.train.log import COST, LOG, SUMMARY, Log, plain, read, same_config, same_data
 from sinkjax.train.mirror import Mirror, called, local
-from sinkjax.train.prefetch import HostBatches, same_config, same_data
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import arrays, table
 from sinkjax.train.state import RUNNING, STATUS
-from sinkjax.train.task import DataSource, DescribedTask, HostDataTask, ModelTask, SummarisingTask, Task
+from sinkjax.train.task import DataSource, Task
 from sinkjax.train.trained import Trained, going, trained
 from sinkjax.version import __version__
 
@@ -65,8 +65,6 @@ def train(
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`."""
     check_dtype(task.config.dtype)
     extras.require("training", "train")  # checked before the folder is created
-    if task.config.kept and not isinstance(task, ModelTask):
-        raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
         say, progress, on_log = (lambda line: None), False, None
     if processes.joined() and is_remote(user_location(folder)):
@@ -101,14 +99,11 @@ class Loop:
             lambda: stack.enter_context(contextlib.closing(Log(folder, self.done.log_bytes)))
         )
         left = going(self.state, self.config)
-        self.source: DataSource | None = task.open(say) if left and isinstance(task, HostDataTask) else None
-        described = self.source or (task if left and isinstance(task, DescribedTask) else None)
-        card = described.card if described else {}
+        self.source: DataSource | None = task.open(say) if left and task.on_host else None
+        card = (self.source or task).card if left else {}
         processes.check_same("texts", documents.plain(card))
-        self.host: HostBatches | None = None
-        if self.source:
-            seeds, rows = [run.seed for run in self.runs], self.devices.rows(self.config.batch)
-            self.host = HostBatches(self.source, seeds, self.config.eval_every, rows)
+        seeds, rows = [run.seed for run in self.runs], self.devices.rows(self.config.batch)
+        self.host = HostBatches(self.source, seeds, self.config.eval_every, rows) if self.source else None
         processes.by_first(lambda: self._resumed(bool(left), card) if self.done.log_bytes else self._begun(card))
         if left:
             begun = f", from step {self.done.step}" if self.done.step > 0 else ""
@@ -181,29 +176,51 @@ class Loop:
         return int(np.where(running, np.asarray(self.state.step), self.config.steps).sum())
 
 
+class HostBatches:
+    """Data of the runs, read on the host in a thread while the device computes.
+
+    seeds: by run index. count: batches of a call. rows: rows of each batch; None for all.
+    """
+
+    def __init__(self, source: DataSource, seeds: Sequence[int], count: int, rows: np.ndarray | None = None):
+        self._source, self._seeds, self._count, self._rows = source, seeds, count, rows
+        self._reader, self._calls = ThreadPoolExecutor(1), dict[tuple[tuple[int, ...], int], Future[Any]]()
+        self.held_out = source.held_out()
+
+    def at(self, runs: Sequence[int], first: int) -> Any:
+        """Return batches `first` to `first + count - 1` of some runs, leaves [runs, count, ...], and begin to read the next."""
+        wanted = [(tuple(runs), first), (tuple(runs), first + self._count)]
+        self._calls = {call: self._calls.get(call) or self._reader.submit(self._read, *call) for call in wanted}
+        return self._calls[wanted[0]].result()
+
+    def _read(self, runs: Sequence[int], first: int) -> Any:
+        def stack(trees: list[Any]) -> Any:
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+        seeds, steps = [self._seeds[run] for run in runs], range(first, first + self._count)
+        by_seed = {seed: stack([self._source.batch(seed, k, self._rows) for k in steps]) for seed in {*seeds}}
+        return stack([by_seed[seed] for seed in seeds])
+
+
 def call(loop: Loop, left: list[int]) -> None:
     """Advance the runs `left` to their next stop, and log it; the first call only evaluates the initial models."""
     task, done = loop.task, loop.done
     step = loop.config.next_stop(done.step) if done.step >= 0 else 0
-    begun, before, compiled = (
-        time.monotonic(),
-        np.asarray(loop.state.step).sum(),
-        loop.devices.slots(len(left)) in loop.devices.compiled,
-    )
+    begun, before = time.monotonic(), np.asarray(loop.state.step).sum()
+    compiled = loop.devices.slots(len(left)) in loop.devices.compiled
     data = (loop.host.at(left, max(done.step, 0)), loop.host.held_out) if loop.host else ()
     loop.state, metrics = loop.devices.advance(loop.state, loop.arrays, left, step, *data)
     values = {name: np.asarray(array) for name, array in metrics.items()}
     status, steps = np.asarray(loop.state.status), np.asarray(loop.state.step)
     seconds, made = (time.monotonic() - begun, int(steps.sum() - before)) if compiled else (0.0, 0)
-    summarise = task.summarise if isinstance(task, SummarisingTask) else dict
     lines = [
         {**loop.runs[run].labels(), "step": int(steps[run]), "status": STATUS[status[run]]}
-        | summarise({name: array[row] for name, array in values.items()})
+        | task.summarise({name: array[row] for name, array in values.items()})
         for row, run in enumerate(left)
     ]
     loop.done = dataclasses.replace(done, step=step, seconds=done.seconds + seconds, run_steps=done.run_steps + made)
     processes.by_first(lambda: loop.write(lines))
-    if isinstance(task, ModelTask) and step in loop.config.kept:
+    if step in loop.config.kept:
         state = dataclasses.replace(loop.state, params=processes.whole(loop.state.params))
         name = called(loop.folder, loop.mirror)
         processes.by_first(lambda: keep(loop.folder, name, task, state, loop.runs, step, loop.source))
@@ -212,10 +229,9 @@ def call(loop: Loop, left: list[int]) -> None:
 def finish(result: Trained, source: DataSource | None) -> None:
     """Save each run's language model as a folder for `sinkjax.load`, then the training's summary. source: as for `save_run`."""
     task, path = result.task, result.folder / SUMMARY
-    if isinstance(task, ModelTask) and not path.is_file():
-        for ended in result.runs:
-            if task.model(ended.run.variant).vocab_size is not None:
-                save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}", source=source)
+    for ended in result.runs:
+        if not path.is_file() and task.model(ended.run.variant).vocab_size is not None:
+            save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}", source=source)
     facts = {KIND: task.name, COST: result.milliseconds, "runs": [ended.labels() for ended in result.runs]}
     write(path, json.dumps(facts, indent=1) + "\n")
 

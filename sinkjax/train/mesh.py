@@ -13,13 +13,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.params import Params
 from sinkjax.runtime import processes
 from sinkjax.train.config import AdamWTraining
 from sinkjax.train.state import TrainState
-from sinkjax.train.task import HostDataTask, ModelTask, Task
+from sinkjax.train.task import Task
 
 T = TypeVar("T")
 STORED = params.RULES | {"width": "data"}  # logical axis -> mesh axis, between steps
@@ -29,38 +28,31 @@ def mesh_of(task: Task) -> Mesh | None:
     """Return the mesh that a config requests, or None. Joined processes shard batches read on the host over all devices by
     default.
 
-    Errors: too few devices, or not all devices of the joined processes; a task without sinkjax models, or with batches that every
-    device would generate in full; a (micro-)batch or width that is not divisible by the devices, so that each would store a
-    whole state.
+    Errors: too few devices, or not all devices of the joined processes; batches that every device would generate in full; a
+    (micro-)batch or width that is not divisible by the devices, so that each would store a whole state.
     """
     config = task.config
     if not isinstance(config, AdamWTraining):
         return None
     shape, here = config.mesh, jax.device_count()
     if shape == (1, 1):
-        if not (processes.joined() and isinstance(task, ModelTask) and isinstance(task, HostDataTask)):
+        if not (processes.joined() and task.on_host):
             return None
         shape, rows = (here, 1), config.micro_batch or config.batch
         refuse(rows % here > 0, f"a (micro-)batch of {rows} sequences is not divisible by {here} devices; change it, or set mesh")
-    count = shape[0] * shape[1]
-    refuse(count > here, f"mesh {list(shape)} needs {count} devices, and there are {here}")
-    if processes.joined() and count < here:
-        raise SinkjaxError(f"mesh {list(shape)} leaves out some of the {here} devices of the joined processes")
-    if not isinstance(task, ModelTask):
-        raise SinkjaxError("mesh is for sinkjax models")
-    if shape[0] > 1 and not isinstance(task, HostDataTask):
-        raise SinkjaxError(f"mesh shards batches read on the host, but these are generated on the device; choose [1, {shape[1]}]")
-    for width in dict.fromkeys(task.model(variant).width for variant in task.variants):
-        if width % shape[0]:
-            raise SinkjaxError(
-                f"mesh {list(shape)} shards parameters along the width, and {width} is not divisible by {shape[0]}"
-            )
+    count, mesh, width = shape[0] * shape[1], f"mesh {list(shape)}", task.model(task.variants[0]).width
+    refuse(count > here, f"{mesh} needs {count} devices, and there are {here}")
+    some = processes.joined() and count < here
+    refuse(some, f"{mesh} leaves out some of the {here} devices of the joined processes")
+    generated = "mesh shards batches read on the host, but these are generated on the device"
+    refuse(shape[0] > 1 and not task.on_host, f"{generated}; choose [1, {shape[1]}]")
+    whole = f"{mesh} shards parameters along the width, and {width} is not divisible by {shape[0]}"
+    refuse(width % shape[0] > 0, whole)
     return Mesh(np.array(jax.devices()[:count]).reshape(shape), ("data", "model"))
 
 
 def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
     """Return the sharding between steps for each leaf of a state of many runs. state: arrays or shapes."""
-    assert isinstance(task, ModelTask)
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(task.model(task.variants[0])))
     specs = {jax.tree_util.keystr(path): params.sharding(leaf, mesh, STORED).spec for path, leaf in leaves}
 
@@ -77,7 +69,6 @@ def gather(values: Params, task: Task, mesh: Mesh) -> Params:
 
     Otherwise XLA would shard the residual stream like the parameters, and exchange activations instead of parameters.
     """
-    assert isinstance(task, ModelTask)
     where = jax.tree.map(lambda leaf: params.sharding(leaf, mesh), params.abstract(task.model(task.variants[0])))
     return jax.lax.with_sharding_constraint(values, where)
 

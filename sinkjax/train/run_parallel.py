@@ -74,21 +74,19 @@ class RunParallel:
         """
         self.compiled.add(self.slots(len(going)))
         call = partial(_advance, task=self.task, together=self.together, mesh=self.mesh, parallel=self.parallel)
-        if self.parallel:  # each run on all devices
-            place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
-            place[going], limits[going] = np.arange(len(going)), limit
-            batches = jax.tree.map(lambda leaf: leaf[place], batches)
+        every = np.arange(self.runs)
+        # With a mesh, each run is on all devices, in the slot of its number.
+        slots, places = (every, np.array(going)) if self.parallel else deal(going, len(self.devices), self.slots(len(going)))
+        rows, limits = np.zeros(len(slots), np.int32), np.full(len(slots), -1, np.int32)
+        rows[places], limits[places] = np.arange(len(going)), limit
+        batches = jax.tree.map(lambda leaf: leaf[rows], batches)
+        if self.parallel:
             data = place_batches(batches, self.parallel, self.task.config.batch), place_held_out(held_out, self.parallel)
             state, metrics = call(jax.device_put(state, self.where), runs, limits, *data)
-            return state, jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(going)], metrics)
-        slots, places = deal(going, len(self.devices), self.slots(len(going)))
-        limits = np.where(slots < self.runs, limit, -1).astype(np.int32)
-        if self.mesh.size == 1 and np.array_equal(slots, np.arange(self.runs)):
+            return state, jax.tree.map(lambda leaf: np.asarray(leaf)[places], metrics)
+        if self.mesh.size == 1 and np.array_equal(slots, every):
             return call(state, runs, jnp.asarray(limits), batches, held_out)
         some, of_some = _take((state, runs), slots)
-        rows = np.zeros(len(slots), np.int32)
-        rows[places] = np.arange(len(going))
-        batches = jax.tree.map(lambda leaf: leaf[rows], batches)
         part, metrics = call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
         part, metrics = jax.device_put((part, metrics), self.home)
         return _put(state, part, slots), _take(metrics, places)

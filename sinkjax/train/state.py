@@ -15,10 +15,9 @@ from flax import struct
 from sinkjax.model.params import Params, abstract
 from sinkjax.model.quantisation import MATRICES, rotate
 from sinkjax.runtime import extras
-from sinkjax.runtime.settings import random_key
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays, table
-from sinkjax.train.task import DeviceDataTask, HostDataTask, ModelTask, Task
+from sinkjax.train.task import Task
 
 if TYPE_CHECKING:
     import optax
@@ -60,14 +59,14 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
     def schedule(count: jax.Array) -> jax.Array:
         return learning_rate * factor(config, count)
 
+    decay, rate = optax.add_decayed_weights(config.weight_decay), optax.scale_by_learning_rate(schedule)
     match config.optimiser:
         case "sgd":
-            decay = optax.add_decayed_weights(config.weight_decay)
-            made = optax.chain(optax.trace(config.momentum), decay, optax.scale_by_learning_rate(schedule))
+            made = optax.chain(optax.trace(config.momentum), decay, rate)
         case "muon":
             made = muon(config, schedule)
         case "orthoadam":
-            made = orthoadam(config, schedule)
+            made = optax.chain(scale_by_orthoadam(config), decay, rate)
         case _:
             made = optax.adamw(schedule, config.beta1, config.beta2, weight_decay=config.weight_decay)
     return made if config.clip is None else optax.chain(optax.clip_by_global_norm(config.clip), made)
@@ -99,8 +98,8 @@ def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> o
     )
 
 
-def orthoadam(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
-    """Use AdamW with the moments of rotated gradients (OrthoAdam, Kaul et al. 2024, arXiv 2410.17174).
+def scale_by_orthoadam(config: AdamWTraining) -> optax.GradientTransformation:
+    """Adam with the moments of rotated gradients (OrthoAdam, Kaul et al. 2024, arXiv 2410.17174).
 
     A fixed randomised Hadamard matrix turns every axis of an array, except those of layers and of the vocabulary. The paper draws
     an orthogonal matrix for each array.
@@ -113,8 +112,7 @@ def orthoadam(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array])
         step, state = adam.update(rotated(gradient), state, params)
         return rotated(step, back=True), state
 
-    turns = optax.GradientTransformation(adam.init, update)
-    return optax.chain(turns, optax.add_decayed_weights(config.weight_decay), optax.scale_by_learning_rate(schedule))
+    return optax.GradientTransformation(adam.init, update)
 
 
 def rotated(tree: Params, back: bool = False) -> Params:
@@ -140,42 +138,35 @@ def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:
     return warm * (config.lowest + (1 - config.lowest) * (1 + jnp.cos(jnp.pi * done)) / 2)
 
 
-def training_bytes(task: Task, config: Training) -> dict[str, int]:
+def training_bytes(task: Task) -> dict[str, int]:
     """Estimate bytes by part, for a run on one device.
 
     The part kept for the gradient is the residuals of the loss of a (micro-)batch. The compiler may keep less, and needs some
     memory itself.
     """
-    rows = getattr(config, "micro_batch", None) or config.batch
+    rows = getattr(task.config, "micro_batch", None) or task.config.batch
     params = jax.eval_shape(task.init, 0)
-    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), _batch_shapes(task))
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), task.batch_shapes())
     kept = jax.eval_shape(lambda params, batch: jax.vjp(lambda p: task.loss(p, batch, jnp.int32(0))[0], params)[1], params, batch)
     return {
-        "weights and optimiser": _state_bytes(config, params),
+        "weights and optimiser": _state_bytes(task.config, params),
         "gradient": _size(params),
         f"kept for the gradient of {rows} sequences": _size(kept),
     }
 
 
-def least_bytes(task: Task, config: Training) -> int:
+def least_bytes(task: Task) -> int:
     """Return a training's minimum memory: the state of all runs, plus a call's batches if they come from the host."""
+    config, leaves = task.config, abstract(task.model(task.variants[0]))
     runs = table(config, task)
-    leaves = abstract(task.model(task.variants[0])) if isinstance(task, ModelTask) else {}
     state = _state_bytes(config, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, config.dtype), leaves))
-    batch = _size(task.batch_shapes()) if isinstance(task, HostDataTask) else 0
+    batch = _size(task.batch_shapes()) if task.on_host else 0
     return state * len(runs) + batch * config.eval_every * len({run.seed for run in runs})
 
 
 def _state_bytes(config: Training, params: Params) -> int:
     """Return the bytes of a run's parameters and optimiser."""
     return _size(params) + _size(jax.eval_shape(lambda params: optimiser_of(config, jnp.float32(0)).init(params), params))
-
-
-def _batch_shapes(task: Task) -> Any:
-    if isinstance(task, HostDataTask):
-        return task.batch_shapes()
-    assert isinstance(task, DeviceDataTask)
-    return jax.eval_shape(task.batch, random_key(0))
 
 
 def _size(tree: Any) -> int:

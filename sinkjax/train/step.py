@@ -23,7 +23,7 @@ from sinkjax.runtime.settings import random_key
 from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_of
-from sinkjax.train.task import DeviceDataTask, SteppedTask, Task
+from sinkjax.train.task import Task
 
 GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: an odd number without a pattern
 WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
@@ -92,11 +92,8 @@ def advance(
             return state, curve if isinstance(task.config, AdamWTraining) else None
 
         state, curves = jax.lax.scan(step, state, batches, length=task.config.eval_every)
-        same = held_out
-        if same is None:
-            assert isinstance(task, DeviceDataTask)
-            same = task.held_out(key(task.config.data_seed, "held-out data", task.config.random_bits))
-        metrics = task.evaluate(used(state.params), same, run.variant)
+        stream = key(task.config.data_seed, "held-out data", task.config.random_bits)
+        metrics = task.evaluate(used(state.params), held_out if task.on_host else task.held_out(stream), run.variant)
         return state, metrics if curves is None else metrics | _watched(*curves)
 
     metrics = jax.eval_shape(lambda: go(state)[1])
@@ -113,11 +110,9 @@ def update(
     """
     import optax
 
-    if batch is None:
-        assert isinstance(task, DeviceDataTask)
+    if not task.on_host:
         batch = task.batch(data_key(task.config, run.seed, state.step))
-    batch = task.at_step(batch, state.step) if isinstance(task, SteppedTask) else batch
-    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, used)
+    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, used, state.step)
     squared = optax.tree.norm(gradient, squared=True)
     finite = jnp.isfinite(loss) & jnp.isfinite(squared)
 
@@ -132,23 +127,34 @@ def update(
 
 
 def gradient_of(
-    params: Params, batch: Any, variant: jax.Array, task: Task, used: Used = lambda params: params
+    params: Params, batch: Any, variant: jax.Array, task: Task, used: Used = lambda params: params, step: jax.Array | None = None
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
-    """((loss, reached), gradient) of a batch, averaged over micro-batches if the config has them."""
-    config, of = task.config, jax.value_and_grad(lambda params, *rest: task.loss(used(params), *rest), has_aux=True)
+    """Return ((loss, reached), gradient) of a batch, averaged over the config's micro-batches, if any. step: see `Task.loss`."""
+    config, of = task.config, jax.value_and_grad(lambda params, rows: task.loss(used(params), rows, variant, step), has_aux=True)
     if not isinstance(config, AdamWTraining) or config.micro_batch in (None, config.batch):
-        return of(params, batch, variant)
-    # A group takes every n-th row, so that each device's rows (adjacent in a mesh) are spread over all groups.
-    groups = jax.tree.map(lambda leaf: leaf.reshape(config.micro_batch, -1, *leaf.shape[1:]).swapaxes(0, 1), batch)
+        return of(params, batch)
 
     def add(sums: Any, group: Any) -> tuple[Any, jax.Array]:
-        (loss, reached), gradient = of(params, group, variant)
+        (loss, reached), gradient = of(params, group)
         return jax.tree.map(jnp.add, sums, (loss.astype(jnp.float32), gradient)), reached
 
     zeros = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
-    (loss, gradient), reached = jax.lax.scan(add, zeros, groups)
+    (loss, gradient), reached = jax.lax.scan(add, zeros, grouped(batch, config.micro_batch))
     loss, gradient = jax.tree.map(lambda leaf: leaf / reached.size, (loss, gradient))
     return (loss, reached.all()), gradient
+
+
+def grouped(batch: Any, rows: int) -> Any:
+    """Split a batch into groups of `rows`, [groups, rows, ...], padded with rows of zeros.
+
+    A group takes every n-th row, so that each device's rows (adjacent in a mesh) are spread over all groups.
+    """
+
+    def group(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, ((0, -len(leaf) % rows), *[(0, 0)] * (leaf.ndim - 1)))
+        return padded.reshape(rows, -1, *leaf.shape[1:]).swapaxes(0, 1)
+
+    return jax.tree.map(group, batch)
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:

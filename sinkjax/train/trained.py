@@ -17,8 +17,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import Params
 from sinkjax.train.checkpoint import Checkpoints, Progress
 from sinkjax.train.config import ALL_STEPS, Training
+from sinkjax.train.log import same_config
 from sinkjax.train.mirror import Mirror, called
-from sinkjax.train.prefetch import same_config
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState, begin
 from sinkjax.train.task import Task

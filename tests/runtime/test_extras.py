@@ -68,7 +68,7 @@ def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_wha
     assert done.returncode == 0, done.stderr
     assert re.search(r"WikiText-2 needs datasets, .*pip install 'sinkjax\[train\]'", done.stdout)
     assert "needs jinja2, matplotlib, " in done.stderr
-    assert "training needs optax, orbax.checkpoint, grain, datasets" in done.stderr
+    assert "training needs optax, orbax.checkpoint, datasets" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.zarr", "saved"}  # what was refused has left nothing
 
 

@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.tasks import registry
+from sinkjax.tasks.trigger.config import TriggerTraining
+from sinkjax.tasks.trigger.task import model
 from sinkjax.train.config import Training
+from sinkjax.train.task import Task
 
 WIDTH = 4
 
@@ -28,12 +31,15 @@ class Linear(Training):
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Task):
     """Variant "square" has the squared error as its loss, "absolute" the absolute one."""
 
     config: Linear
     name: str = "linear"
     variants: tuple[str, ...] = ("square", "absolute")
+
+    def model(self, variant):
+        return model(TriggerTraining())  # any: no test saves a regression
 
     def init(self, seed):
         return {"w": jax.random.normal(jax.random.key(seed), (WIDTH,)), "b": jnp.zeros(())}
@@ -49,7 +55,7 @@ class Regression:
     def errors(self, params, batch):
         return batch[0] @ params["w"] + params["b"] - batch[1]
 
-    def loss(self, params, batch, variant):
+    def loss(self, params, batch, variant, step=None):
         errors = self.errors(params, batch)
         loss = jax.lax.switch(variant, (lambda: jnp.square(errors).mean(), lambda: jnp.abs(errors).mean()))
         return loss, jnp.abs(errors).max() < self.config.stop_below

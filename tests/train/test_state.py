@@ -17,7 +17,7 @@ CONFIG = Pretrain(layers=3, width=32, heads=2, mlp_width=64, vocabulary=300, con
 
 def parts(**fields) -> list[int]:
     config = dataclasses.replace(CONFIG, **fields)
-    return list(training_bytes(registry.task(config), config).values())
+    return list(training_bytes(registry.task(config)).values())
 
 
 def test_a_micro_batch_and_remat_save_what_is_kept_and_nothing_else():
@@ -33,7 +33,7 @@ def test_the_least_memory_counts_the_copies_of_the_optimiser(optimiser, copies):
     config = dataclasses.replace(CONFIG, optimiser=optimiser, eval_every=1, batch=1, width=64)
     size = 4 * params.count(registry.task(config).architecture)
     low, high = copies if isinstance(copies, tuple) else (copies, 1.01 * copies)  # Muon has one mean for matrices
-    assert low * size < least_bytes(registry.task(config), config) < high * size
+    assert low * size < least_bytes(registry.task(config)) < high * size
 
 
 def test_what_is_kept_grows_with_the_batch_and_holds_the_logits():
@@ -43,4 +43,4 @@ def test_what_is_kept_grows_with_the_batch_and_holds_the_logits():
 
 def test_a_task_that_makes_its_data_is_planned_too():
     config = TriggerTraining(width=8, length=8, batch=4)
-    assert min(training_bytes(registry.task(config), config).values()) > 0
+    assert min(training_bytes(registry.task(config)).values()) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import xarray
@@ -19,7 +19,6 @@ from sinkjax.tasks import Trained, registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
 from sinkjax.train.log import LOG, read, step_cost
-from sinkjax.train.task import ModelTask
 
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
@@ -121,7 +120,7 @@ def spec(
     except SinkjaxError as error:
         raise SinkjaxError(f"row {name}: {error}") from None
     (variant,) = task.variants
-    return TrainingSpec(name, stated, cast(ModelTask, task).model(variant), measure, so_far)
+    return TrainingSpec(name, stated, task.model(variant), measure, so_far)
 
 
 def training(config: Pretraining, name: str, changes: Mapping[str, object], times: Mapping[str, float]) -> TaskConfig:

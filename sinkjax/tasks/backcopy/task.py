@@ -98,7 +98,7 @@ def _text(source: str) -> str:
 
 @dataclass(frozen=True)
 class BackcopyTask(LanguageTask):
-    """See `LanguageTask`, and in `sinkjax.train.task` `DeviceDataTask` and `DescribedTask`."""
+    """Next-token prediction on the language."""
 
     name: ClassVar[str] = "backcopy"
     config: BackcopyTraining

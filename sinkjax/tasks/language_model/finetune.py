@@ -17,7 +17,7 @@ from sinkjax.model.params import Params
 from sinkjax.tasks.language_model.config import Finetune
 from sinkjax.tasks.language_model.model import with_attention
 from sinkjax.tasks.language_model.task import PretrainTask, edits_of
-from sinkjax.tasks.language_model.text import Text, open_text
+from sinkjax.tasks.language_model.text import Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +42,7 @@ class FinetuneTask(PretrainTask):
 
     def open(self, say: Callable[[str], None]) -> Text:
         tokenizer = self.config.init if self.config.tokenizer == "model" else self.config.tokenizer
-        text = open_text(dataclasses.replace(self.config, tokenizer=tokenizer), say)
-        return dataclasses.replace(text, init={"init": self.loaded.source.get("sha256")})
+        return Text(dataclasses.replace(self.config, tokenizer=tokenizer), say, {"init": self.loaded.source.get("sha256")})
 
 
 @functools.lru_cache(maxsize=1)

@@ -35,31 +35,14 @@ from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.transformer.implementations import AUTO, check_implementation, chosen
 
 GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
-POSITIONS: dict[str, Position] = {
-    "none": NoPosition(),
-    "sinusoidal": Sinusoidal(),
-    "learned": Learned(),
-    "alibi": Alibi(),
-    "relative": RelativeBias(),
-    "bucket": BucketIndex(),
-}
+POSITIONS: dict[str, Position] = {"none": NoPosition(), "sinusoidal": Sinusoidal(), "learned": Learned()}
+POSITIONS |= {"alibi": Alibi(), "relative": RelativeBias(), "bucket": BucketIndex()}
 NORMS = {"rms": RMSNorm, "layer": LayerNorm, "single-scale": SingleScaleRMSNorm, "tanh": DynamicTanh}
-GATES: dict[str, Gate | None] = {
-    "none": None,
-    "head": HeadGate(),
-    "element": ElementGate(),
-    "value": ValueGate(),
-    "shared": SharedGate(),
-    "constant": ConstantGate(),
-    "non-sparse": NonSparseGate(),
-    "value-scale": ValueScale(),
-}
-HEAD_NORMS = {
-    "none": None,
-    "shared": HeadNorm(),
-    "head": HeadNorm(gain="head"),
-    "head-offset": HeadNorm(gain="head", offset=True),
-}
+GATES: dict[str, Gate | None] = {"none": None, "head": HeadGate(), "element": ElementGate(), "value": ValueGate()}
+GATES |= {"shared": SharedGate(), "constant": ConstantGate(), "non-sparse": NonSparseGate(), "value-scale": ValueScale()}
+HEAD_NORMS = {"none": None, "shared": HeadNorm(), "head": HeadNorm(gain="head")}
+HEAD_NORMS |= {"head-offset": HeadNorm(gain="head", offset=True)}
+SAME = ("layers", "width", "heads", "mlp_width", "summed_heads", "tied")  # fields of `Config` under their names
 
 
 def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) -> Config:
@@ -71,12 +54,9 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
     norm = RMSNorm(config.norm_eps)
     of_heads: QueryKeyNorm = AllHeads(norm) if config.qk_norm_joint else norm
     made = Config(
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
+        **{name: getattr(config, name) for name in SAME},
         kv_heads=config.kv_heads or config.heads,
         head_dim=config.head_dim or config.width // config.heads,
-        mlp_width=config.mlp_width,
         vocab_size=vocab_size,
         context=context,
         norm=None if config.norm == "none" else NORMS[config.norm_type](config.norm_eps),
@@ -84,9 +64,7 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         position=Rope(config.rope_theta, dims=config.rope_dims) if config.position == "rope" else POSITIONS[config.position],
         activation=GATED.get(config.mlp, config.mlp),
         gated_mlp=config.mlp in GATED,
-        summed_heads=config.summed_heads,
         prefix=prefix or None,
-        tied=config.tied,
         windows=None if config.window is None else (config.window,) * config.layers,
         normaliser=dataclasses.replace(normaliser, **given),
         gate=GATES[config.gate],
@@ -116,16 +94,10 @@ def with_attention(config: Any, model: Config, edits: Edits) -> Any:
 
 
 def _attention_bias(config: Architecture) -> AttentionBias | None:
-    match config.attention_bias:
-        case "sink-token":
-            return SinkToken()
-        case "kv":
-            return KeyValueBias(config.bias_shared)
-        case "k":
-            return KeyBias(config.bias_shared, config.bias_dims, config.bias_value, config.bias_scale)
-        case "v":
-            return ValueBias(config.bias_shared)
-    return None
+    shared = config.bias_shared
+    biases: dict[str, AttentionBias | None] = {"none": None, "sink-token": SinkToken(), "kv": KeyValueBias(shared)}
+    biases |= {"k": KeyBias(shared, config.bias_dims, config.bias_value, config.bias_scale), "v": ValueBias(shared)}
+    return biases[config.attention_bias]
 
 
 def init(config: Config, seed: int, dtype: str) -> Params:

@@ -24,7 +24,9 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.model import build, init, with_attention
-from sinkjax.tasks.language_model.text import Text, open_text
+from sinkjax.tasks.language_model.text import Text
+from sinkjax.train.step import grouped
+from sinkjax.train.task import Task
 from sinkjax.transformer.forward import forward, run
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -133,14 +135,11 @@ UNROLLED = 6  # models with at most this many layers are unrolled, which makes a
 Batch = Mapping[str, jax.Array]  # see `sinkjax/data/batches.py`
 
 
-class LanguageTask:
-    """See `sinkjax.train.task.Task` and `SummarisingTask`. Its one variant is the normaliser that the config names.
+class LanguageTask(Task):
+    """See `Task`. Its one variant is the normaliser that the config names.
 
     config: a training with the fields of an `Architecture`. architecture: the model that is trained.
     """
-
-    name: ClassVar[str]
-    config: Any
 
     @property
     def architecture(self) -> Config:
@@ -156,22 +155,16 @@ class LanguageTask:
     def init(self, seed: int) -> Params:
         return init(self.architecture, seed, self.config.dtype)
 
-    def loss(self, params: Params, batch: Batch, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
-        nll, mask = self._nll(params, batch)
+    def loss(
+        self, params: Params, batch: Batch, variant: jax.Array, step: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        nll, mask = self._nll(params, batch, step)
         return (nll * mask).sum() / mask.sum(), jnp.bool_(False)
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
         """Return the mean loss over held-out targets, in nats, and the values of `measure`."""
         measured = measure(params, batch["tokens"], self.architecture, self.config.precision)
         return {"loss": self.held_out_loss(params, batch)} | measured
-
-    def at_step(self, batch: Batch, step: jax.Array) -> Batch:
-        """Add to the batch, if there are edits, whether they are active for each row."""
-        if not self.config.edits:
-            return batch
-        until = np.inf if self.config.until is None else self.config.until
-        in_force = (step >= self.config.from_step) & (step < until)
-        return {**batch, "edited": jnp.broadcast_to(in_force, len(batch["tokens"]))}
 
     def held_out_loss(self, params: Params, batch: Batch) -> jax.Array:
         """Return the mean over targets in the loss mask, float [], computed in groups of as many rows as in training."""
@@ -180,15 +173,15 @@ class LanguageTask:
             nll, mask = self._nll(params, rows)
             return (nll * mask).sum(), mask.sum()
 
-        total, count = jax.lax.map(sums, _grouped(batch, self.config.micro_batch or self.config.batch))
+        total, count = jax.lax.map(sums, grouped(batch, self.config.micro_batch or self.config.batch))
         return total.sum() / count.sum()
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
         with np.errstate(all="ignore"):  # a run that diverges has non-finite values
             return summarise(measured)
 
-    def _nll(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """Return -log p of each target in nats, and the loss mask: float32 [B, T] each."""
+    def _nll(self, params: Params, batch: Batch, step: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+        """Return -log p of each target in nats, and the loss mask: float32 [B, T] each. step: see `Task.loss`."""
         tokens, config = batch["tokens"], self.architecture
         used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
         how: dict[str, Any] = {
@@ -197,8 +190,9 @@ class LanguageTask:
             "remat": self.config.remat,
             "attention_impl": self.config.attention_impl,
         }
-        if "edited" in batch:
-            edits = tuple(term.where(batch["edited"][0]) for term in edits_of(self.config, config))
+        if self.config.edits and step is not None:
+            active = (step >= self.config.from_step) & (step < (np.inf if self.config.until is None else self.config.until))
+            edits = tuple(term.where(active) for term in edits_of(self.config, config))
             lengths = jnp.full(len(tokens), tokens.shape[1] - 1, jnp.int32)
             out = run(used, tokens[:, :-1], lengths, edits, spec=ForwardSpec(config=config, probe=Probe(), logits=True, **how))
         else:
@@ -209,9 +203,10 @@ class LanguageTask:
 
 @dataclass(frozen=True)
 class PretrainTask(LanguageTask):
-    """See `LanguageTask` and `sinkjax.train.task.HostDataTask`."""
+    """Next-token prediction on a text."""
 
     name: ClassVar[str] = "pretrain"
+    on_host: ClassVar[bool] = True
     config: Pretrain
 
     @property
@@ -219,7 +214,7 @@ class PretrainTask(LanguageTask):
         return model(self.config)
 
     def open(self, say: Callable[[str], None]) -> Text:
-        return open_text(self.config, say)
+        return Text(self.config, say, {})
 
     def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         shape = (self.config.batch, self.config.context + 1)
@@ -253,17 +248,3 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
     """Return -log p of each target in nats. logits: float [..., V], targets: int [...]."""
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
-
-
-def _grouped(batch: Batch, rows: int) -> Batch:
-    """Split a batch into groups of `rows`, [groups, rows, ...], padded with rows of zeros, whose loss mask is 0.
-
-    A group takes every n-th row, so that each device's rows (neighbours, in a mesh) are spread over all groups.
-    """
-
-    def group(leaf: jax.Array) -> jax.Array:
-        missing = -len(leaf) % rows
-        padded = jnp.pad(leaf, ((0, missing), *[(0, 0)] * (leaf.ndim - 1)))
-        return padded.reshape(rows, -1, *leaf.shape[1:]).swapaxes(0, 1)
-
-    return jax.tree.map(group, batch)

@@ -19,6 +19,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.tasks.trigger.data import BIAS, TRIGGER_FLAG, sample
+from sinkjax.train.task import Task
 from sinkjax.transformer.forward import forward
 
 Batch = tuple[jax.Array, jax.Array, jax.Array]
@@ -40,7 +41,7 @@ class OneOf(Normaliser):
 
 
 @dataclass(frozen=True)
-class TriggerTask:
+class TriggerTask(Task):
     """See `sinkjax.train.task.Task`; its variants are normalisers."""
 
     name: ClassVar[str] = "trigger"
@@ -64,7 +65,9 @@ class TriggerTask:
     def held_out(self, key: jax.Array) -> Batch:
         return self._sample(key, self.config.eval_batch)
 
-    def loss(self, params: Params, batch: Batch, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def loss(
+        self, params: Params, batch: Batch, variant: jax.Array, step: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         maps = tuple(range(self.config.layers)) if self.config.penalty else False
         output, record = self._run(params, batch, variant, Probe(attention=maps))
         errors = output - batch[1]

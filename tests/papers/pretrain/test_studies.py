@@ -18,7 +18,6 @@ from sinkjax.study.registry import choose, documented, find
 from sinkjax.study.trained import specs
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
-from sinkjax.train.task import HostDataTask
 
 STUDIES = sorted(name for name in documented() if name.startswith("pretrain/"))
 LARGE = "pretrain/smollm2"  # its operations are those of pretrain/released, on 135 million parameters
@@ -84,7 +83,7 @@ def test_every_row_makes_a_step_and_is_measured(name):
 
 def data(task: Any, training: Any) -> tuple[Any, Any]:
     """The first batch of a task, and what it is evaluated on."""
-    if isinstance(task, HostDataTask):
+    if task.on_host:
         source = task.open(lambda line: None)
         return source.batch(0, 0), source.held_out()
     return task.batch(jax.random.key(0)), task.held_out(jax.random.key(99))

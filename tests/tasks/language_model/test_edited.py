@@ -68,9 +68,7 @@ def test_the_loss_is_that_of_the_edited_forward(plain) -> None:
         return pretrain.cross_entropy(nll, batch["tokens"][:, 1:]).mean()
 
     for step, edits in ((4, ()), (5, sinkjax.mask_key(0))):
-        found = jax.value_and_grad(lambda params, step=step: task.loss(params, task.at_step(batch, jnp.int32(step)), 0)[0])(
-            params
-        )
+        found = jax.value_and_grad(lambda params, step=step: task.loss(params, batch, 0, jnp.int32(step))[0])(params)
         want = jax.value_and_grad(direct)(params, edits)
         jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), found, want)
 

@@ -17,7 +17,7 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.tasks import train
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Pretrain
-from sinkjax.train import loop, prefetch
+from sinkjax.train import loop
 from sinkjax.train.log import read
 from sinkjax.train.state import factor, optimiser_of
 from sinkjax.train.step import gradient_of
@@ -187,7 +187,7 @@ def test_every_option_of_the_model_has_a_finite_loss_and_gradient(fields, done):
 def test_a_feed_gives_the_batches_of_each_step_whoever_goes_on_and_wherever_it_begins():
     source = pretrain.task(SMALL).open(lambda line: None)
     for first, rows in ((0, None), (5, np.array([1, 3]))):
-        fed = prefetch.HostBatches(source, [0, 1, 2], 3, rows)
+        fed = loop.HostBatches(source, [0, 1, 2], 3, rows)
         asked = [((0, 1, 2), first), ((0, 1, 2), first), ((0, 1, 2), first + 3), ((0, 2), first + 6), ((0, 2), first + 9)]
         for runs, step in asked:  # the first is asked for twice, then run 1 has ended
             tokens = fed.at(runs, step)["tokens"]
