@@ -50,7 +50,8 @@ class Batches:
         fixed = config.fixed_token if config.fixed_positions else -1
         for name, largest in (("fixed_token", fixed), ("random_tokens", max(config.random_tokens, default=-1))):
             refuse(largest >= size, f"{name} must be below the vocabulary ({size}), not {largest}")
-        missing = config.bos == "first" and tokens.bos is None
+        self._bos = tokens.card["tokenizer"]["bos"]
+        missing = config.bos == "first" and self._bos is None
         refuse(missing, f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"')
         self._seed = config.data_seed if split == "train" else 0
         self._starts = self._block_starts()
@@ -75,7 +76,7 @@ class Batches:
         if config.bos == "first":
             begins = _uniform(self._seed, f"bos of {self.split}", blocks, 1 << 32) < config.bos_fraction * (1 << 32)
             tokens[begins, 1:] = tokens[begins, :-1]
-            tokens[begins, 0] = self.tokens.bos
+            tokens[begins, 0] = self._bos
         tokens[:, list(config.fixed_positions)] = config.fixed_token
         if config.random_positions:
             where, among = np.array(config.random_positions), config.random_tokens
@@ -131,19 +132,20 @@ class Batches:
         return repeated, rest[: max(1, round(self.config.unique * len(rest)))]
 
     def _by_domain(self) -> dict[str, tuple[np.ndarray, int]]:
-        """Map each domain to its blocks and its rows of a cycle; without weights, one domain has all blocks."""
+        """Map the name of each domain's order to its blocks and its rows of a cycle; without weights, one has all blocks."""
         weights, domains = self.config.weights, self.tokens.domains
         if self.split == "validation" or not weights:
-            return {"": (self._fresh, CYCLE)}
+            return {"order": (self._fresh, CYCLE)}
         refuse(not domains, f"{self.tokens.folder} was made before domains were kept; delete it to rebuild it")
         for name in weights:
             one_of("domain", name, domains)
         number = np.searchsorted(list(domains.values()), self._starts[self._fresh], side="right") - 1
         blocks = [self._fresh[number == list(domains).index(name)] for name in weights]
-        for name, found in zip(weights, blocks, strict=True):
-            refuse(not len(found), f"the domain {name!r} of {self.tokens.folder} begins no block of the training split")
+        for name, starts in zip(weights, blocks, strict=True):
+            refuse(not len(starts), f"the domain {name!r} of {self.tokens.folder} begins no block of the training split")
         edges = np.rint(np.cumsum([0.0, *weights.values()]) / sum(weights.values()) * CYCLE).astype(int)
-        return {name: (found, int(rows)) for name, found, rows in zip(weights, blocks, np.diff(edges), strict=True)}
+        names = [f"order of {name}" for name in weights] if len(weights) > 1 else ["order"]
+        return {name: (starts, int(rows)) for name, starts, rows in zip(names, blocks, np.diff(edges), strict=True)}
 
     def _chosen(self, k: int) -> np.ndarray:
         """Return the indices of the blocks of batch k, repeated blocks first."""
@@ -151,9 +153,6 @@ class Batches:
         rows = self.rows - repeated
         recurring = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]
         place = np.arange(k * rows, (k + 1) * rows)
-        if len(self._domains) == 1:
-            ((blocks, _),) = self._domains.values()
-            return np.concatenate([*recurring, self._in_order("order", blocks, place)])
         chosen = np.empty(rows, np.int64)
         for cycle in np.unique(place // CYCLE):
             here = place // CYCLE == cycle
@@ -162,7 +161,7 @@ class Batches:
             for number, (name, (blocks, share)) in enumerate(self._domains.items()):
                 before = np.cumsum(domain == number) - 1 + cycle * share  # rows of this domain before each row of the cycle
                 mine = here & (domain[place % CYCLE] == number)
-                chosen[mine] = self._in_order(f"order of {name}", blocks, before[place[mine] % CYCLE])
+                chosen[mine] = self._in_order(name, blocks, before[place[mine] % CYCLE])
         return np.concatenate([*recurring, chosen])
 
     def _in_order(self, name: str, blocks: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -177,7 +176,7 @@ class Batches:
 
 @lru_cache(maxsize=8)
 def _order(seed: int, name: str, epoch: int, count: int) -> np.ndarray:
-    """Return an epoch's order of `count` blocks. (Grain's own shuffle takes milliseconds per row if there are few blocks.)"""
+    """Return an epoch's order of `count` blocks."""
     return np.argsort(_draw(seed, f"{name} of epoch {epoch}", np.arange(count)), kind="stable")
 
 

@@ -113,20 +113,12 @@ def passages(
             `count` passages of that size.
     """
     documents, description = checked(source, count, split, length, field, division)
-    every = homes(documents, split)
-    if join:
-        chosen = list(islice(_joined(documents, split, seed, lambda text: size(text) >= length), count))
-        sources = sum(split in (document.split, "all") for document in documents)
-        held = f"has {sources} documents, which joined make only {len(chosen)}"
-        refuse(len(chosen) < count, _few(f"{count} texts of length {length}", split, description, held, len(chosen), sources))
-        description = f"{description}, documents joined"
-    else:
-        chosen = [(text, every[text]) for text in islice(_in_turn(every, seed, lambda text: size(text) >= length), count)]
-        held = f"has only {len(chosen)} ({len(every)} with the shorter ones, from {len(set(every.values()))} documents)"
-        if len(chosen) < count:
-            longest = sorted(map(size, every), reverse=True)[count - 1 : count]  # that so many passages have
-            wanted = f"{count} passages of length {length}"
-            raise SinkjaxError(_few(wanted, split, description, held, len(chosen), len(every), *longest))
+    every, ordered = homes(documents, split), _joined if join else _in_turn
+    chosen = list(islice(ordered(documents, split, seed, lambda text: size(text) >= length), count))
+    if len(chosen) < count:
+        longest = sorted(map(size, every), reverse=True)[count - 1 : count] if not join else []  # that so many passages have
+        raise SinkjaxError(_few(count, length, split, description, len(chosen), every, longest, join))
+    description += ", documents joined" * join
     texts, numbers = tuple(text for text, _ in chosen), tuple(number for _, number in chosen)
     return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
 
@@ -149,14 +141,19 @@ def _joined(documents: Sequence[Document], split: Split, seed: int, fits: Callab
                 break
 
 
-def _few(wanted: str, split: Split, description: str, held: str, enough: int, every: int, length: int = 0) -> str:
-    """Return the error, with the options that help, for a text in which `enough` passages of `every` are long enough.
+def _few(
+    count: int, length: int, split: Split, description: str, enough: int, every: dict[str, int], longest: list[int], join: bool
+) -> str:
+    """Return the error, with the options that help, for a text in which only `enough` passages are long enough.
 
-    length: the largest of which there are enough, if any.
+    every: all passages of the split, with their documents. longest: the largest length of which there are `count`, if any.
     """
-    shorter = [f"--length {length}" if length else "a smaller --length"] * (every > enough)
+    sources, what = len(set(every.values())), "texts" if join else "passages"
+    joined = f"has {sources} documents, which joined make only {enough}"
+    held = joined if join else f"has only {enough} ({len(every)} with the shorter ones, from {sources} documents)"
+    shorter = [f"--length {longest[0]}" if longest else "a smaller --length"] * (len(every) > enough)
     ways = [f"--prompts {enough}"] * (enough > 0) + shorter + ["--split all"] * (split != "all")
-    advice = f"choose {' or '.join(ways)}" if ways else "add to it"
+    wanted, advice = f"{count} {what} of length {length}", f"choose {' or '.join(ways)}" if ways else "add to it"
     return f"{wanted} or more were asked for, but the split {split!r} of {description} {held}: {advice}"
 
 
@@ -172,7 +169,7 @@ def homes(documents: Sequence[Document], split: Split) -> dict[str, int]:
 def first_paragraph(source: str | Path, field: str = "text") -> str:
     """Return the first paragraph of a local text. Errors: as for `passages`."""
     texts = (text for file in reading.files_of(user_path(source)).values() for text in reading.documents_of(file, field))
-    first = next((paragraph for text in texts for paragraph in _paragraphs(text.split("\n"))), "")
+    first = next((paragraph for text in texts for paragraph in _paragraphs(text)), "")
     refuse(not first, f"{source} has no paragraphs, only headings and empty lines at most")
     return first
 
@@ -189,18 +186,20 @@ def checked(
     return documents, description
 
 
-def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> Iterator[str]:
-    """Order the texts that fit in rounds of at most one per document, each round by the hashes of (seed, text)."""
-    waiting = sorted(homes, key=lambda text: _digest([str(seed), text]))
+def _in_turn(documents: Sequence[Document], split: Split, seed: int, fits: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
+    """Yield the passages that fit, with their documents, in rounds of at most one per document.
+
+    Each round is in the order of the hashes of (seed, text).
+    """
+    waiting = sorted(homes(documents, split).items(), key=lambda passage: _digest([str(seed), passage[0]]))
     while waiting:
-        given: set[int] = set()
-        later = []
-        for text in waiting:
-            if homes[text] in given:
-                later.append(text)
+        given, later = set[int](), list[tuple[str, int]]()
+        for text, number in waiting:
+            if number in given:
+                later.append((text, number))
             elif fits(text):
-                given.add(homes[text])
-                yield text
+                given.add(number)
+                yield text, number
         waiting = later
 
 
@@ -210,7 +209,7 @@ def _read(source: str | Path, field: str, division: Division) -> tuple[list[Docu
         return _packaged(str(source)), PACKAGED[str(source)]
     if source in ("wikitext", "auto"):
         try:
-            return _articles(_wikitext()), WIKITEXT
+            return _documents(_articles("\n".join(_wikitext()))), WIKITEXT
         except SinkjaxError as reason:
             if source == "wikitext":
                 raise
@@ -224,35 +223,30 @@ def _read(source: str | Path, field: str, division: Division) -> tuple[list[Docu
         regular(file, MOST_TEXT)
     description = f"folder {path.name} ({len(files)} files)" if path.is_dir() else f"file {path.name}"
     if path.is_file() and division == "auto" and reading.kind_of(path) == "plain":
-        return _articles(reading.plain_text(path).split("\n")), description
-    texts = [text for file in files.values() for text in reading.documents_of(file, field, division)]
-    every = [tuple(_paragraphs(text.split("\n"))) for text in texts]
-    return [Document(paragraphs, _split(paragraphs)) for paragraphs in every if paragraphs], description
+        return _documents(_articles(reading.plain_text(path))), description
+    return _documents(text for file in files.values() for text in reading.documents_of(file, field, division)), description
 
 
-def _articles(lines: Iterable[str]) -> list[Document]:
-    """Split a text in WikiText's form into articles; without headings, every paragraph is a document."""
-    articles: list[list[str]] = [[]]
-    for line in lines:
-        if reading.is_heading(line):
-            articles.append([])
-        else:
-            articles[-1] += _paragraphs([line])
-    if len(articles) == 1:
-        articles = [[text] for text in dict.fromkeys(articles[0])]
-    return [Document(tuple(texts), _split(texts)) for texts in articles if texts]
+def _articles(text: str) -> Iterable[str]:
+    """Split a text in WikiText's form into articles; without headings, into its distinct paragraphs."""
+    articles = reading.articles(text)
+    return articles if len(articles) > 1 else dict.fromkeys(_paragraphs(text))
 
 
-def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        text = line.strip()
-        if text and not (text.startswith("= ") and text.endswith(" =")):
-            yield text
+def _documents(texts: Iterable[str]) -> list[Document]:
+    """Return the texts that have paragraphs as documents.
+
+    A document's split is the lowest bit of the first byte of the sha256 of its paragraphs, one per line.
+    """
+    every = [paragraphs for text in texts if (paragraphs := _paragraphs(text))]
+    bits = [hashlib.sha256("\n".join(paragraphs).encode()).digest()[0] & 1 for paragraphs in every]
+    return [Document(tuple(paragraphs), SPLITS[bit]) for paragraphs, bit in zip(every, bits, strict=True)]
 
 
-def _split(texts: Iterable[str]) -> Split:
-    """Return a document's split: the lowest bit of the first byte of the sha256 of its paragraphs, one per line."""
-    return SPLITS[hashlib.sha256("\n".join(texts).encode()).digest()[0] & 1]
+def _paragraphs(text: str) -> list[str]:
+    """Return the lines of a text without white space around them, headings and empty lines."""
+    lines = [line.strip() for line in text.split("\n")]
+    return [line for line in lines if line and not (line.startswith("= ") and line.endswith(" ="))]
 
 
 def _digest(texts: Iterable[str]) -> str:

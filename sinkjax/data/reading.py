@@ -132,18 +132,19 @@ def divided(text: str, division: Division, what: object) -> list[str]:
         return [line for line in text.split("\n") if line.strip()]
     if division != "article":
         return [text]
-    articles: list[list[str]] = [[]]
+    found = articles(text)
+    refuse(len(found) == 1, f"{what} has no articles, which begin with a line like = Title =: choose documents line or file")
+    return [article for article in found if article.strip()]
+
+
+def articles(text: str) -> list[str]:
+    """Split a text before each heading of level 1 as in WikiText, = Title =; the first part is what precedes all of them."""
+    parts: list[list[str]] = [[]]
     for line in text.split("\n"):
-        if is_heading(line):
-            articles.append([])
-        articles[-1].append(line)
-    refuse(len(articles) == 1, f"{what} has no articles, which begin with a line like = Title =: choose documents line or file")
-    return ["\n".join(lines) for lines in articles if any(map(str.strip, lines))]
-
-
-def is_heading(line: str) -> bool:
-    """Whether a line is a heading of level 1 as in WikiText, = Title =."""
-    return bool(ARTICLE.fullmatch(line.strip()))
+        if ARTICLE.fullmatch(line.strip()):
+            parts.append([])
+        parts[-1].append(line)
+    return ["\n".join(lines) for lines in parts]
 
 
 def _json(path: Path, field: str) -> Iterator[Any]:

@@ -1,8 +1,9 @@
 """A corpus as a memory-mapped file of token ids, made once, with its provenance. This module does not import JAX.
 
 A folder contains `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
-`corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer, as in a Hugging Face folder. It is written
-under another name and then renamed, so an existing folder is complete. Opening the file verifies its sha256, once per process.
+`corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer, as in a Hugging Face folder. Its name has
+the hash of the settings and of all local files that determine the ids, so another corpus has another folder. It is written under
+another name and then renamed, so an existing folder is complete. Opening the file verifies its sha256, once per process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.metadata import version
@@ -66,16 +68,6 @@ class Tokens:
         return int(self.card["tokenizer"]["vocab_size"])
 
     @property
-    def bos(self) -> Any:
-        """The id of the tokenizer's BOS, int or None."""
-        return self.card["tokenizer"]["bos"]
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the ids, to be stored with every result."""
-        return str(self.card["tokens"]["sha256"])
-
-    @property
     def domains(self) -> Any:
         """Index of the first token by domain (see `sources.documents`), ascending; empty in a card of an earlier version."""
         return self.card.get("domains", {})
@@ -95,7 +87,7 @@ def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
 
 
 def folder_for(corpus: Corpus, root: Path) -> Path:
-    """Return the default folder of `prepare` under `root` for a corpus.
+    """Return the folder under `root` for a corpus.
 
     Settings, local files, local tokenizers and versions of the packaged text that differ have different folders. Errors: as for
     `sources.identify`, but the hub is not asked.
@@ -104,36 +96,33 @@ def folder_for(corpus: Corpus, root: Path) -> Path:
     if sources.kind(corpus) != "hub":
         identity = sources.identify(corpus)
         settings |= {"sha256": identity.get("sha256") or identity["files"]}
-    if sha256 := _local_tokenizer(corpus):
-        settings |= {"tokenizer_sha256": sha256}
+    if corpus.tokenizer != BPE and Path(corpus.tokenizer).expanduser().exists():
+        settings |= {"tokenizer_sha256": vocabulary.sha256(vocabulary.existing(corpus.tokenizer))}
     slug = re.sub(r"[^a-z0-9]+", "-", str(settings["text"]).lower()).strip("-")[-40:]
     return root / f"{slug}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]}"
 
 
-def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
-    """Open or make the token file of a corpus in `folder`; one process makes it while others wait.
+def prepare(corpus: Corpus, root: Path, say: Say = lambda line: None) -> Tokens:
+    """Open or make the token file of a corpus under `root`; one process makes it while others wait.
 
     say: called with a line of text before each slow step. Once the file exists, the hub is not asked again. Errors: the source is
-    missing, empty or not text; the folder has other content, or tokens from other settings or a source that has changed since
-    (the differences are named).
+    missing, empty or not text; the folder cannot be written, or has changed.
     """
+    folder = folder_for(corpus, root)
     if (folder / CARD).is_file():
-        return _reopen(corpus, folder)
-    with _locked(folder):
-        if (folder / CARD).is_file():  # another process has made it in the meantime
-            return _reopen(corpus, folder)
-        other = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-        refuse(other, f"{folder} holds something other than a corpus; choose another folder")
-        scratch = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(scratch, ignore_errors=True)
-        try:
-            scratch.mkdir()
-            _make(corpus, scratch, say or (lambda _: None))
-            scratch.rename(folder)
-        except OSError as error:
-            raise cannot_write(folder, error, sum(path.stat().st_size for path in scratch.glob("*")) or None) from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        return open_tokens(folder)
+    scratch = folder.with_name(f".{folder.name}.new")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder.with_name(f".{folder.name}.lock")), ExitStack() as made:
+            if not (folder / CARD).is_file():  # no other process has made it in the meantime
+                shutil.rmtree(scratch, ignore_errors=True)
+                scratch.mkdir()
+                made.callback(shutil.rmtree, scratch, ignore_errors=True)
+                _make(corpus, scratch, say)
+                scratch.rename(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
     return open_tokens(folder)
 
 
@@ -142,19 +131,17 @@ def open_tokens(folder: Path) -> Tokens:
     refuse(not (folder / CARD).is_file(), f"{folder} is not a corpus: it holds no {CARD}")
     card = read_json(folder / CARD)
     refuse(card.get("format") != FORMAT, f"{folder} was made by another version of sinkjax; delete it to rebuild it")
-    try:
-        dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
-        size, sha256 = count * dtype.itemsize, card["tokens"]["sha256"]
-    except (KeyError, TypeError):
-        raise SinkjaxError(_damaged(folder / CARD)) from None
     path = folder / IDS
     try:
-        stat = path.stat()
-        refuse(stat.st_size != size, f"{path} has {stat.st_size} bytes and not {size}; delete {folder} to rebuild it")
-        refuse(_sha256(path, stat.st_mtime_ns, stat.st_ctime_ns) != sha256, _damaged(path))
+        dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
+        stat, sha256 = path.stat(), card["tokens"]["sha256"]
+        sound = stat.st_size == count * dtype.itemsize and _sha256(path, stat.st_mtime_ns, stat.st_ctime_ns) == sha256
+        refuse(not sound, _damaged(path))
+        return Tokens(folder, card, np.memmap(path, dtype, mode="r", shape=(count,)))
+    except (KeyError, TypeError):
+        raise SinkjaxError(_damaged(folder / CARD)) from None
     except OSError as error:
         raise SinkjaxError(f"cannot read {path}: {error.strerror}; delete {folder} to rebuild it") from error
-    return Tokens(folder, card, np.memmap(path, dtype, mode="r", shape=(count,)))
 
 
 @lru_cache
@@ -189,8 +176,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     dtype = np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
     before, after = _separators(corpus, tokenizer)
     backend = vocabulary.encoder(tokenizer)
-    text, ids, total = hashlib.sha256(), hashlib.sha256(), Counter[str]()
-    domains: dict[str, int] = {}
+    text, ids, total, domains = hashlib.sha256(), hashlib.sha256(), Counter[str](), dict[str, int]()
     with (folder / IDS).open("wb") as file:
         for domain, group_of in groupby(documents(), key=itemgetter(0)):
             domains[domain] = total["tokens"]
@@ -218,16 +204,6 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     (folder / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the ids before and after each document."""
-    if corpus.separator == "none":
-        return [], []
-    token = tokenizer.bos if corpus.separator == "bos" else tokenizer.eos
-    lacks = f"separator is {corpus.separator!r}, but the tokenizer {corpus.tokenizer} names no such token"
-    refuse(token is None, lacks)
-    return ([token], []) if corpus.separator == "bos" else ([], [token])  # type: ignore[list-item]
-
-
 def _settings(corpus: Corpus) -> dict[str, Any]:
     """Return the fields of a corpus, with local sources by name, because their location does not matter."""
     settings = config_documents.stated(corpus)
@@ -238,36 +214,11 @@ def _settings(corpus: Corpus) -> dict[str, Any]:
     return settings
 
 
-def _reopen(corpus: Corpus, folder: Path) -> Tokens:
-    """Open the token file in a folder; raise, naming the differences, unless it matches the current corpus."""
-    tokens = open_tokens(folder)
-    have, want, source = tokens.card["corpus"], _settings(corpus), tokens.card["source"]
-    other = [f"{name} is {have.get(name)!r} there and {want.get(name)!r} here" for name in _differing(have, want)]
-    refuse(bool(other), f"{folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
-    changed = [corpus.tokenizer] * (_local_tokenizer(corpus) not in (None, tokens.card["tokenizer"]["sha256"]))
-    if source["kind"] != "hub":
-        identity = sources.identify(corpus)
-        changed += _differing(source.get("files", source), identity.get("files", identity))
-    advice = "delete that folder to rebuild it, or choose another"
-    refuse(bool(changed), f"{', '.join(changed)} changed since {folder} was made; {advice}")
-    return tokens
-
-
-def _local_tokenizer(corpus: Corpus) -> str | None:
-    """Return the hash of the tokenizer if it is a local folder or file."""
-    local = corpus.tokenizer != BPE and Path(corpus.tokenizer).expanduser().exists()
-    return vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) if local else None
-
-
-def _differing(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose values differ, sorted."""
-    return [name for name in sorted({*have, *want}) if have.get(name) != want.get(name)]
-
-
-def _locked(folder: Path) -> filelock.AcquireReturnProxy:
-    """Lock a folder: other processes wait here while one makes it. Errors: no permission."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(folder.with_name(f".{folder.name}.lock")).acquire()
-    except OSError as error:
-        raise cannot_write(folder, error) from error
+def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the ids before and after each document."""
+    if corpus.separator == "none":
+        return [], []
+    token = tokenizer.bos if corpus.separator == "bos" else tokenizer.eos
+    if token is None:
+        raise SinkjaxError(f"separator is {corpus.separator!r}, but the tokenizer {corpus.tokenizer} names no such token")
+    return ([token], []) if corpus.separator == "bos" else ([], [token])

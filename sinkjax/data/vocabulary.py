@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate, groupby, tee
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sinkjax.checkpoints.presets import PRESETS
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
@@ -39,26 +39,21 @@ def cut(documents: Iterable[str]) -> Iterator[Piece]:
     length.
     """
     for text in documents:
-        edges = [0]
-        while len(text) - edges[-1] > PIECE:
-            space = re.search(r"\s+\S*$", text[edges[-1] + 1 : edges[-1] + PIECE])
-            edges.append(edges[-1] + (1 + space.start() if space else PIECE))
-        for number, start in enumerate(edges):
-            last = number == len(edges) - 1
-            yield Piece(text[start : None if last else edges[number + 1]], number == 0, last)
+        start = 0
+        while len(text) - start > PIECE:
+            space = re.search(r"\s+\S*$", text[start + 1 : start + PIECE])
+            end = start + (1 + space.start() if space else PIECE)
+            yield Piece(text[start:end], start == 0, last=False)
+            start = end
+        yield Piece(text[start:], start == 0, last=True)
 
 
 def groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     """Group pieces in lists of about `GROUP` characters."""
-    size = 0
-
-    def number(piece: Piece) -> int:
-        nonlocal size
-        size += len(piece.text)
-        return size // GROUP
-
-    for _, group in groupby(pieces, key=number):
-        yield list(group)
+    pieces, counted = tee(pieces)
+    sizes = accumulate(len(piece.text) for piece in counted)
+    for _, group in groupby(zip(pieces, sizes, strict=True), key=lambda pair: pair[1] // GROUP):
+        yield [piece for piece, _ in group]
 
 
 def beginning(documents: Iterable[tuple[str, str]], limit: int | None) -> Iterator[tuple[str, str]]:
@@ -84,17 +79,15 @@ def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=list(BPE_SPECIAL),
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    options: dict[str, Any] = {
+        "special_tokens": list(BPE_SPECIAL),
+        "initial_alphabet": tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    }
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False, **options)
     backend.train_from_iterator(pieces, trainer)
     size = backend.get_vocab_size()
-    refuse(
-        size != vocabulary, f"vocabulary must be at most {size} for this text, not {vocabulary}: it has no more pairs to merge"
-    )
+    few = f"vocabulary must be at most {size} for this text, not {vocabulary}: it has no more pairs to merge"
+    refuse(size != vocabulary, few)
     return Tokenizer(backend, bos=0, eos=1)
 
 

@@ -16,7 +16,7 @@ WIDTH = 33
 @pytest.fixture(scope="module")
 def prose(tmp_path_factory):
     """Few enough tokens for many epochs."""
-    return prepare(Corpus(vocabulary=300, limit=20_000, validation=0.1), tmp_path_factory.mktemp("corpora") / "prose")
+    return prepare(Corpus(vocabulary=300, limit=20_000, validation=0.1), tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture(scope="module")

@@ -117,8 +117,6 @@ def test_passages_of_records_are_those_of_the_lines_and_training_reads_the_same(
     by_record = prepare(Corpus(text=str(tmp_path / "a.jsonl"), **settings), tmp_path / "records")
     assert by_line.ids.tolist() == by_record.ids.tolist()
     assert "documents" not in by_record.card["corpus"]  # at its default, so that earlier token files stay valid
-    with pytest.raises(SinkjaxError, match=r"documents .*'line' .*None"):
-        prepare(Corpus(text=str(tmp_path / "a.txt"), **settings), tmp_path / "lines")
 
 
 def test_a_folder_has_one_kind_of_file(tmp_path: Path) -> None:

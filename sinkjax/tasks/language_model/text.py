@@ -10,7 +10,7 @@ import numpy as np
 
 from sinkjax.data.batches import Batch, Batches
 from sinkjax.data.config import Blocks, Corpus, part
-from sinkjax.data.tokens import folder_for, prepare
+from sinkjax.data.tokens import prepare
 from sinkjax.runtime.backend import cache_folder
 from sinkjax.tasks.language_model.config import Finetune, Pretrain
 
@@ -24,14 +24,13 @@ class Text:
         start: entries of the card about the model that a training starts from, because it resumes only with the same one. Errors:
         the corpus is missing, empty or too small for a block, or has too many tokens.
         """
-        corpus = part(config, Corpus)
-        self.config, self.tokens = config, prepare(corpus, folder_for(corpus, cache_folder() / "corpora"), say)
+        self.config, self.tokens = config, prepare(part(config, Corpus), cache_folder() / "corpora", say)
         self.tokenizer, self._by_seed = self.tokens.tokenizer, dict[int, Batches]()
         blocks = dataclasses.replace(part(config, Blocks), batch=config.eval_batch, repeated_blocks=0, repeated_rows=0)
         at_documents = config.evaluate_on == "documents"
         self._validation = Batches(self.tokens, blocks, "validation", config.model_vocabulary, at_documents)
         self.card = {
-            "corpus": self.tokens.sha256,
+            "corpus": self.tokens.card["tokens"]["sha256"],
             "tokenizer": self.tokens.card["tokenizer"]["sha256"],
             "tokens": len(self.tokens.ids),
             "blocks": self._of(config.seed).blocks,
