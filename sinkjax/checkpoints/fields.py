@@ -113,11 +113,9 @@ class Fields:
         passed = {*inert, *self.ignored}
         odd = sorted(key for key in self.values if self.stated(key) and key not in self.read and prefix + key not in passed)
         for key in odd:
-            refuse(
-                key in elsewhere,
-                f"unknown config key {prefix + key!r} in {self.where}: it changes numbers elsewhere, but {here} has none of its"
-                " kind; correct what the file describes, or set the key to null if the model was trained without it",
-            )
+            other = f"unknown config key {prefix + key!r} in {self.where}: it changes numbers elsewhere, but {here} has none of"
+            way = "correct what the file describes, or set the key to null if the model was trained without it"
+            refuse(key in elsewhere, f"{other} its kind; {way}")
         if odd:
             near = {key: difflib.get_close_matches(key, self.read, n=1, cutoff=0.75) for key in odd[:SHOWN]}
             shown = [(prefix + key)[:LONGEST] for key in near]
@@ -125,9 +123,8 @@ class Fields:
             named = ", ".join(f"{key!r}{guess}" for key, guess in zip(shown, guesses, strict=True))
             named += f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
             keys, them = ("key", "it") if len(odd) == 1 else ("keys", "them")
-            raise SinkjaxError(
-                f"unknown config {keys} {named} in {self.where}: if no number depends on {them}, {let_pass(shown)}"
-            )
+            unread = f"unknown config {keys} {named} in {self.where}"
+            raise SinkjaxError(f"{unread}: if no number depends on {them}, {let_pass(shown)}")
 
     def require(self, right: bool, key: str, wanted: str) -> None:
         """Raise the error for a value of the wrong kind unless it is right."""
@@ -139,10 +136,8 @@ def let_pass(keys: Collection[str]) -> str:
     """Describe the two ways to ignore keys deliberately, for an error."""
     them = "it" if len(keys) == 1 else "them"
     listed = ", ".join(map(repr, keys)) + "," * (len(keys) == 1)
-    return (
-        f"load(..., ignore_keys=({listed})) leaves {them} out deliberately, and so does --ignore-keys {' '.join(keys)} on the"
-        " command line"
-    )
+    deliberately = f"load(..., ignore_keys=({listed})) leaves {them} out deliberately"
+    return f"{deliberately}, and so does --ignore-keys {' '.join(keys)} on the command line"
 
 
 def _short(value: Any) -> str:

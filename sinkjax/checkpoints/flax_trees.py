@@ -22,7 +22,7 @@ H: of a head; F: of the MLP):
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +110,11 @@ def _outputs_first(array: Any) -> Any:
 def _gemma(path: str, array: Any, leaves: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The parts of a leaf of the Gemma library by their names in files; an unknown leaf keeps its name."""
     path = path.removesuffix(".w")
-    if path == GEMMA:
-        return [("model.embed_tokens.weight", array)]
-    if path == "final_norm.scale":
-        return [("model.norm.weight", array)]
-    found = GEMMA_LAYER.fullmatch(path)
-    if found is None:
-        return [(path, array)]
-    layer, rest = found.groups()
-    place, around = f"model.layers.{layer}", f"layer_{layer}.post_ffw_norm.scale" in leaves
+    in_layer = GEMMA_LAYER.fullmatch(path)
+    if in_layer is None:
+        return [(GEMMA_WHOLE.get(path, path), array)]
+    layer, rest = in_layer.groups()
+    place = f"model.layers.{layer}"
     if rest in GEMMA_STACKS:
         names = GEMMA_STACKS[rest]
         refuse(len(array) != len(names), f"{path} of the tree must stack {len(names)} matrices, and has the shape {array.shape}")
@@ -127,16 +123,22 @@ def _gemma(path: str, array: Any, leaves: Mapping[str, Any]) -> list[tuple[str, 
         elif array.shape[1] == leaves[GEMMA].shape[1]:  # [2, D, F]
             array = array.swapaxes(1, 2)
         return [(f"{place}.{name}.weight", part) for name, part in zip(names, array, strict=True)]
-    if rest == "attn.q_einsum":
-        return [(f"{place}.self_attn.q_proj.weight", _outputs_first(array))]
-    if rest == "attn.attn_vec_einsum":
-        return [(f"{place}.self_attn.o_proj.weight", array.reshape(-1, array.shape[2]).T)]
-    if rest == "mlp.linear":
-        return [(f"{place}.mlp.down_proj.weight", array.T)]
-    norms = GEMMA_NORMS | ({} if around else {"pre_ffw_norm.scale": "post_attention_layernorm"})  # the first Gemma
+    if rest in GEMMA_MATRICES:
+        name, turned = GEMMA_MATRICES[rest]
+        return [(f"{place}.{name}.weight", turned(array))]
+    norms = GEMMA_NORMS
+    if f"layer_{layer}.post_ffw_norm.scale" not in leaves:  # the first Gemma
+        norms = norms | {"pre_ffw_norm.scale": "post_attention_layernorm"}
     return [(f"{place}.{norms[rest]}.weight" if rest in norms else path, array)]
 
 
+GEMMA_WHOLE = {GEMMA: "model.embed_tokens.weight", "final_norm.scale": "model.norm.weight"}
+# Path in a layer -> module in a file, and how its matrix becomes [outputs, inputs].
+GEMMA_MATRICES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "attn.q_einsum": ("self_attn.q_proj", _outputs_first),
+    "attn.attn_vec_einsum": ("self_attn.o_proj", lambda array: array.reshape(-1, array.shape[2]).T),
+    "mlp.linear": ("mlp.down_proj", lambda array: array.T),
+}
 GEMMA_STACKS = {
     "attn.qkv_einsum": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "attn.kv_einsum": ("self_attn.k_proj", "self_attn.v_proj"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.checksums import SUMS, damage
 from sinkjax.config_files.files import read_text
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import Config
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -56,31 +54,37 @@ def read_folder(
         changed = bool(ignore_keys or assume)
         refuse(changed, f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
         return native.read(folder, values, _weights_of(values, folder) if weights else {})
-    text, omitted, whole = text_part(values, str(folder / CONFIG), ignore_keys)
-    config, assumed = read_config(text, str(folder / CONFIG), ignore_keys, omitted | dict(assume or {}))
-    tokenizer = read_folder_tokenizer(folder, {**text, **values}, ignore_keys)
-    source = {"kind": "folder", "name": str(folder), "assumed": assumed}
-    std = Fields({**text, **(assume or {})}, str(folder / CONFIG)).optional_number("initializer_range", low=0)
-    tensors = _weights_of(values, folder) if weights else {}
-    read = family_checkpoint(text, config, tensors, str(folder), ignore_keys, tokenizer, source, whole)
-    return dataclasses.replace(read, initializer_range=std)
+    source, named = {"kind": "folder", "name": str(folder)}, (str(folder), str(folder / CONFIG))
+
+    def tensors() -> Mapping[str, Tensor]:
+        return _weights_of(values, folder) if weights else {}
+
+    def tokenizer(text: Mapping[str, Any]) -> Tokenizer | None:
+        return read_folder_tokenizer(folder, {**text, **values}, ignore_keys)
+
+    return family_checkpoint(values, named, source, tensors, tokenizer, ignore_keys, assume)
 
 
 def family_checkpoint(
     values: Mapping[str, Any],
-    config: Config,
-    tensors: Mapping[str, Tensor],
-    where: str,
-    ignore_keys: Collection[str],
-    tokenizer: Tokenizer | None,
+    named: tuple[str, str],
     source: Mapping[str, Any],
-    whole: str | None = None,
+    stored: Callable[[], Mapping[str, Tensor]],
+    tokenizer: Callable[[Mapping[str, Any]], Tokenizer | None],
+    ignore_keys: Collection[str],
+    assume: Mapping[str, Any] | None,
 ) -> Checkpoint:
-    """Make the checkpoint of a config.json's `values`, read as `config`, with tensors under their family's names.
+    """Make a checkpoint of a config.json's values and of tensors with their family's names, of a file or in memory.
 
-    whole: the model type of the model of which this is the text part (see `multimodal`), or None.
+    named: the model and its config, for messages. source: see `Model`. stored: reads the tensors, once the config is read.
+    tokenizer: reads the tokenizer, given the values of the model's text part. ignore_keys, assume: see `load.load`.
     """
-    family = families()[values["model_type"]]
+    where, config_where = named
+    text, omitted, whole = text_part(values, config_where, ignore_keys)
+    config, assumed = read_config(text, config_where, ignore_keys, omitted | dict(assume or {}))
+    std = Fields({**text, **(assume or {})}, config_where).optional_number("initializer_range", low=0)
+    own_tokenizer, tensors = tokenizer(text), stored()
+    family = families()[text["model_type"]]
     names, ignored = family.names(config), (*INERT_TENSORS, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}
     prefix = as_part(names["embed"]).name.split(".")[0] + "."
@@ -88,10 +92,10 @@ def family_checkpoint(
     meant = canonical(tensors, wanted, prefix, family.aliases, where)
     tensors = {meant[name]: tensor for name, tensor in tensors.items()}
     tensors = without_buffers(tensors, family.buffers, ignore_keys, where)
-    source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
+    source = {"model_type": family.model_type, **source, "assumed": assumed, "stored": stored_as(tensors)}
     if whole:
         source, ignored = source | {"part_of": whole, "left_out": left_out(tensors)}, (*ignored, *PATTERNS)
-    return Checkpoint(where, config, names, tensors, ignored, tokenizer, source)
+    return Checkpoint(where, config, names, tensors, ignored, own_tokenizer, source, std)
 
 
 def weight_files(folder: Path) -> list[Path]:

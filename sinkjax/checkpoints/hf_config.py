@@ -80,9 +80,7 @@ def read_config(
     for key in QUANTISED:
         packed = fields.stated(key) and key not in fields.ignored
         kind = fields.table(key).get("quant_method", "of a kind that it does not name") if packed else None
-        named = (
-            f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF files only"
-        )
+        named = f"{where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF files only"
         refuse(packed, f"{named}; if its tensors are plain numbers all the same, {let_pass([key])}")
     if CODE not in fields.ignored:
         fields.read.add(CODE)

@@ -20,10 +20,9 @@ from sinkjax.checkpoints.adapters import refuse_live
 from sinkjax.checkpoints.export import under_names
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.folder import family_checkpoint
-from sinkjax.checkpoints.hf_config import CODE, read_config
+from sinkjax.checkpoints.hf_config import CODE
 from sinkjax.checkpoints.load import check_left_out, load_checkpoint
 from sinkjax.checkpoints.model import Checkpoint, Model, check_model
-from sinkjax.checkpoints.multimodal import text_part
 from sinkjax.checkpoints.names import Table, leaf_name
 from sinkjax.checkpoints.tensors import INTEGERS, Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
@@ -92,16 +91,15 @@ def from_transformers(
     values = json.loads(model.config.to_json_string())  # what save_pretrained writes
     if type(model).__module__.startswith("transformers.models."):
         values.pop(CODE, None)  # code that this model does not run
-    values, omitted, whole = text_part(values, f"the config of this {kind}", ignore_keys)
-    config, assumed = read_config(values, f"the config of this {kind}", ignore_keys, omitted | dict(assume or {}))
     from transformers.core_model_loading import revert_weight_conversion
 
-    stored = revert_weight_conversion(model, model.state_dict())  # names and shapes as in files: experts one by one
-    where = f"this {kind}"
-    tensors = {name: as_tensor(value, f"{name} of {where}") for name, value in stored.items()}
-    revision = getattr(model.config, "_commit_hash", None)
-    source = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed, "revision": revision}
-    read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source, whole)
+    def tensors() -> dict[str, Tensor]:
+        stored = revert_weight_conversion(model, model.state_dict())  # names and shapes as in files: experts one by one
+        return {name: as_tensor(value, f"{name} of this {kind}") for name, value in stored.items()}
+
+    revision, named = getattr(model.config, "_commit_hash", None), (f"this {kind}", f"the config of this {kind}")
+    source = {"kind": "transformers", "name": model.name_or_path or kind, "revision": revision}
+    read = family_checkpoint(values, named, source, tensors, lambda _: as_tokenizer(tokenizer), ignore_keys, assume)
     made = load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
     if verify:
         refuse_different(compare(model, made, lambda: load_checkpoint(read, "float32", check=check)), model)
@@ -156,10 +154,8 @@ def from_arrays(
         source |= {"model_type": family or native.MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
         read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, own_tokenizer, source)
     else:
-        values, omitted, whole = text_part(config_values(config, family), "the config", ignore_keys)
-        parsed, assumed = read_config(values, "the config", ignore_keys, omitted | dict(assume or {}))
-        source |= {"assumed": assumed}
-        read = family_checkpoint(values, parsed, tensors, where, ignore_keys, own_tokenizer, source, whole)
+        values, named = config_values(config, family), (where, "the config")
+        read = family_checkpoint(values, named, source, lambda: tensors, lambda _: own_tokenizer, ignore_keys, assume)
     return load_checkpoint(read, as_dtype(dtype, read.tensors), check=check)
 
 

@@ -6,6 +6,7 @@ A training writes model folders such as `series/run-000/step-000100`; any folder
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -75,29 +76,25 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
     below = {path.parent.relative_to(root): path.parent for path in root.rglob(CONFIG)}
     # A hidden folder is left over from a killed process.
     folders = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
-    refuse(
-        not folders or "." in folders, f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads"
-    )
+    wanted = f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads"
+    refuse(not folders or "." in folders, wanted)
     return tuple(Member(label, str(folders[label])) for label in sorted(folders, key=_natural))
 
 
-def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
-    """List models by name, folder or hub id, in the order given. Errors: none; not a sequence; a duplicate."""
-    refuse(not isinstance(models, Sequence), f"models must be a folder or a sequence of models, not {short(models)}")
-    return _distinct([Member(Path(model).name if user_path(model).exists() else str(model), str(model)) for model in models])
-
-
-def of_revisions(model: str, revisions: Sequence[str]) -> tuple[Member, ...]:
-    """List revisions of one hub id, in the order given. Errors: none; a duplicate."""
-    return _distinct([Member(revision, model, revision) for revision in revisions])
-
-
 def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[str] = ()) -> tuple[Member, ...]:
-    """Return the series named by the arguments of `sweep_models`. Errors: as for that function."""
+    """Return the series named by the arguments of `sweep_models`, in the order given. Errors: as for that function."""
+    if isinstance(models, str | Path) and not revisions:
+        return in_folder(models)
     if isinstance(models, str | Path):
-        return of_revisions(str(models), revisions) if revisions else in_folder(models)
-    refuse(bool(revisions), "revisions are those of one hub id, not of several models")
-    return of_models(models)
+        members = [Member(revision, str(models), revision) for revision in revisions]
+    else:
+        refuse(bool(revisions), "revisions are those of one hub id, not of several models")
+        refuse(not isinstance(models, Sequence), f"models must be a folder or a sequence of models, not {short(models)}")
+        members = [Member(Path(model).name if user_path(model).exists() else str(model), str(model)) for model in models]
+    refuse(not members, "a series needs at least one checkpoint")
+    label, times = Counter(member.label for member in members).most_common(1)[0]
+    refuse(times > 1, f"the series names {label!r} twice")
+    return tuple(members)
 
 
 def coordinates(members: Sequence[Member]) -> dict[str, Any]:
@@ -123,29 +120,16 @@ def loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator
     seen: dict[str, str] = {}
     fetched = [trim_cache and to_fetch(member) for member in members]
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(_load, members[0], dtype)
+        coming = [reader.submit(load, members[0].source, dtype, members[0].revision)]
         for number, member in enumerate(members):
-            model = coming.result()
-            if number + 1 < len(members):
-                coming = reader.submit(_load, members[number + 1], dtype)
+            model = coming.pop().result()
+            coming = [reader.submit(load, later.source, dtype, later.revision) for later in members[number + 1 : number + 2]]
             weights = fingerprint(model.params)
             twin = seen.setdefault(weights, member.label)
             refuse(twin != member.label, f"{member.label} has the same weights as {twin}: leave one of the two out")
             yield member, model
             if fetched[number]:
                 trim(member)
-
-
-def _load(member: Member, dtype: str) -> Model:
-    return load(member.source, dtype=dtype, revision=member.revision)
-
-
-def _distinct(members: Sequence[Member]) -> tuple[Member, ...]:
-    labels = [member.label for member in members]
-    refuse(not members, "a series needs at least one checkpoint")
-    for label in labels:
-        refuse(labels.count(label) > 1, f"the series names {label!r} twice")
-    return tuple(members)
 
 
 def _natural(label: str) -> list[tuple[int, str]]:

@@ -114,7 +114,8 @@ def train(
 
     chosen = task(_begun(config, folder))
     refuse_larger_than_memory("a training", least_bytes(chosen))
-    return loop.train(chosen, folder, say, on_log=on_log, save_every=save_every, progress=progress)
+    with loop.opened(chosen, folder, say, on_log) as training:
+        return training.run(save_every, progress)
 
 
 def _begun(config: Training, folder: str | Path) -> Training:

@@ -131,8 +131,8 @@ class Checkpoints:
         """
         import orbax.checkpoint as ocp
 
+        self.wait()
         with self._in_one_sentence():
-            self._manager.wait_until_finished()
             leaves = jax.tree.leaves(state)
             written = (shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0)  # by this process
             self._wanted = sum(shard.data.nbytes for shard in written) + EACH * len(leaves) + BESIDE
@@ -184,13 +184,12 @@ class Checkpoints:
             ) from error
         except OSError as error:
             raise cannot_write(self._under_way, error, self._wanted) from error
+        except SinkjaxError:
+            raise
         except ValueError as error:
-            code = SYSTEM_ERROR.search(str(error))
-            if isinstance(error, SinkjaxError):
-                raise
-            refuse(code is None, f"cannot write the checkpoint {self._under_way} ({_words(error)})")
-            number = int(code[1]) if code else 0
-            raise cannot_write(self._under_way, OSError(number, os.strerror(number)), self._wanted) from error
+            if code := SYSTEM_ERROR.search(str(error)):
+                raise cannot_write(self._under_way, OSError(int(code[1]), os.strerror(int(code[1]))), self._wanted) from error
+            raise SinkjaxError(f"cannot write the checkpoint {self._under_way} ({_words(error)})") from error
 
 
 def _words(error: Exception) -> str:

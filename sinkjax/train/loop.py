@@ -1,4 +1,4 @@
-"""`train`: train every run of a task into a folder; can be resumed at any point, bit for bit.
+"""Train every run of a task into a folder; can be resumed at any point, bit for bit.
 
 The folder contains `config.yaml`, the log (`log.jsonl`), the last checkpoint, the models kept so far (in `series`) and, at the
 end, `summary.json` and the language models (in `models`). A checkpoint stores the state together with the length of the log, so a
@@ -35,7 +35,7 @@ from sinkjax.model.params import check_dtype
 from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints, Progress
-from sinkjax.train.config import DIVERGED, KIND, SAVE_EVERY
+from sinkjax.train.config import DIVERGED, KIND
 from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.log import COST, LOG, SUMMARY, Log, plain, read, same_config, same_data
 from sinkjax.train.mirror import Mirror, called, local
@@ -53,26 +53,19 @@ OnLog = Callable[[dict[str, Any]], object]
 PACKAGES = ("jax", "jaxlib", "numpy", "optax")  # beside sinkjax, which need not be installed
 
 
-def train(
-    task: Task,
-    folder: str | Location,
-    say: Say = lambda line: None,
-    *,
-    on_log: OnLog | None = None,
-    save_every: float = SAVE_EVERY,
-    progress: bool = True,
-) -> Trained:
-    """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`."""
+@contextlib.contextmanager
+def opened(task: Task, folder: str | Location, say: Say, on_log: OnLog | None) -> Iterator[Loop]:
+    """Open the training of a task; arguments and errors as for `sinkjax.tasks.train`."""
     check_dtype(task.config.dtype)
     extras.require("training", "train")  # checked before the folder is created
     if not processes.first():
-        say, progress, on_log = (lambda line: None), False, None
+        say, on_log = (lambda line: None), None
     if processes.joined() and is_remote(user_location(folder)):
         raise SinkjaxError(f"joined processes train into a folder that all can access, not into {folder}; copy it afterwards")
     # Joined processes end together, so a signal to one waits until all agree on it.
     together = interruption.held() if processes.joined() else contextlib.nullcontext()
     with processes.needed(), together, local(folder) as (here, mirror), contextlib.ExitStack() as stack:
-        return Loop(task, here, mirror, say, on_log, stack).run(save_every, progress)
+        yield Loop(task, here, mirror, say, on_log, stack)
 
 
 class Loop:
@@ -112,7 +105,7 @@ class Loop:
     def run(self, save_every: float, progress: bool) -> Trained:
         """Train until all runs have ended, saving at least every `save_every` seconds, and return them."""
         total, before = len(self.runs) * self.config.steps, self._steps_over()
-        with bar("train", progress and before < total, total, before, heed=False) as advance:
+        with bar("train", progress and processes.first() and before < total, total, before, heed=False) as advance:
             saved, pause = time.monotonic(), save_every
             while left := going(self.state, self.config):
                 call(self, left)
@@ -158,8 +151,20 @@ class Loop:
                 self.say(f"{self.runs[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
 
     def _begun(self, card: dict[str, Any]) -> None:
+        """Write the log's first line: the training, its data's card, its devices, and the sampling unit of its intervals."""
+        shared = self.config.shared_data
+        header = {
+            KIND: self.task.name,
+            "config": documents.plain(documents.fields(self.config)),
+            "runs": [run.labels() for run in self.runs],
+            "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(self.devices.layout.params)),
+            **({"data": card} if card else {}),
+            "intervals_over": "initialisations only: all runs see the same data" if shared else "initialisations and data",
+            "together": self.devices.together,
+            **machine(self.devices),
+        }
         if self.log:
-            self.log.write([header(self, card)])
+            self.log.write([header])
 
     def _resumed(self, unfinished: bool, card: dict[str, Any]) -> None:
         """Refuse other data than in the log's first line, and report what may change numbers."""
@@ -294,22 +299,6 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         release()
-
-
-def header(loop: Loop, card: dict[str, Any]) -> dict[str, Any]:
-    """Return the first line of a log: the training, its data's card, its devices, and the sampling unit of intervals over its
-    runs."""
-    shared = loop.config.shared_data
-    return {
-        KIND: loop.task.name,
-        "config": documents.plain(documents.fields(loop.config)),
-        "runs": [run.labels() for run in loop.runs],
-        "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(loop.devices.layout.params)),
-        **({"data": card} if card else {}),
-        "intervals_over": "initialisations only: all runs see the same data" if shared else "initialisations and data",
-        "together": loop.devices.together,
-        **machine(loop.devices),
-    }
 
 
 def machine(devices: RunParallel) -> dict[str, Any]:

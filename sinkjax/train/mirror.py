@@ -39,7 +39,7 @@ class Mirror:
         """Fetch the last complete copy, or a training that somebody uploaded. Errors: `place` has other content."""
         with reached(self.place):
             self._expected = self._list()
-            names = self._objects() if self._expected is None else self._names(self._expected)
+            names = {*listed(self.place)} - {LISTED} if self._expected is None else self._names(self._expected)
             if self._expected is None and names and CONFIG_FILE not in names:
                 raise SinkjaxError(f"{self.place} exists with other content; choose another place")
             for name in sorted(names):
@@ -60,7 +60,7 @@ class Mirror:
                 self._check_alone()
                 self.place.fs.put_file(str(self.folder / name), (self.place / name).path)
             self._write_list(files)
-            for name in self._objects() - files.keys():
+            for name in {*listed(self.place)} - {LISTED, *files}:
                 if name.partition("/")[0] in WRITTEN:
                     delete(self.place / name)
         self._copied = files
@@ -88,9 +88,6 @@ class Mirror:
             if not any({"", ".", ".."}.intersection(name) or ":" in name[0] for name in parts):
                 return names
         raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
-
-    def _objects(self) -> set[str]:
-        return {*listed(self.place)} - {LISTED}
 
     def _files(self) -> dict[str, tuple[int, int]]:
         files = (path for path in self.folder.rglob("*") if path.is_file() and path.name != LOCAL)

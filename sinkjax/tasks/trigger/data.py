@@ -69,6 +69,5 @@ def _template(trigger: Trigger) -> tuple[np.ndarray, np.ndarray]:
 def _coordinates(n: int, values: Mapping[int, float]) -> np.ndarray:
     """Make a token of n numbers with some values set and the others 0."""
     token = np.zeros(n, np.float32)
-    for place, value in values.items():
-        token[place] = value
+    token[[*values]] = [*values.values()]
     return token

@@ -124,9 +124,7 @@ def model(config: TriggerTraining, normaliser: str | Normaliser | None = None) -
     """The architecture that is trained, with one of its normalisers, by default the first."""
     named = NAMED[normaliser or config.normalisers[0]] if not isinstance(normaliser, Normaliser) else normaliser
     return Config(
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
+        **{name: getattr(config, name) for name in ("layers", "width", "heads")},
         kv_heads=config.kv_heads or config.heads,
         head_dim=config.width,
         mlp_width=None,
