@@ -16,39 +16,15 @@ HUB, FURTHER = json.loads(Path(__file__).with_name("hub_configs.json").read_text
 # Texts that tokenizers cut differently.
 TEXTS_OF = json.loads(Path(__file__).with_name("texts.json").read_text(encoding="utf-8"))
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 32,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-5,
-}
+SIZES: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"num_key_value_heads": 2, "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5}
 
 # What a Llama checkpoint of the hub states, in the spelling of transformers 4.
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    **SIZES,
-    "head_dim": 4,
-    "hidden_act": "silu",
-    "rope_theta": 10000.0,
-    "rope_scaling": None,
-    "tie_word_embeddings": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
-MISTRAL = {key: value for key, value in LLAMA.items() if not key.endswith("_bias")} | {
-    "model_type": "mistral",
-    "sliding_window": 8,
-}
-QWEN2 = {key: value for key, value in LLAMA.items() if not key.endswith("_bias")} | {
-    "model_type": "qwen2",
-    "use_sliding_window": False,
-    "sliding_window": 8,
-    "max_window_layers": 1,
-}
+LLAMA: dict[str, Any] = {"model_type": "llama", **SIZES, "head_dim": 4, "hidden_act": "silu", "rope_theta": 10000.0}
+LLAMA |= {"rope_scaling": None, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False}
+MISTRAL = {key: value for key, value in LLAMA.items() if not key.endswith("_bias")}
+MISTRAL |= {"model_type": "mistral", "sliding_window": 8}
+QWEN2 = MISTRAL | {"model_type": "qwen2", "use_sliding_window": False, "max_window_layers": 1}
 
 
 def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -117,13 +93,8 @@ def write_gguf(
     from gguf import GGUFWriter
 
     writer = GGUFWriter(path, architecture)
-    adders = {
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        str: writer.add_string,
-        list: writer.add_array,
-    }
+    adders: dict[type, Any] = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+    adders |= {str: writer.add_string, list: writer.add_array}
     for key, value in metadata.items():
         full = key if key.startswith(("tokenizer.", "general.", "split.")) else f"{architecture}.{key}"
         adders[type(value)](full, value)
@@ -138,34 +109,14 @@ def write_gguf(
     return path
 
 
-GGUF_METADATA: dict[str, Any] = {
-    "block_count": 2,
-    "context_length": 64,
-    "embedding_length": 16,
-    "feed_forward_length": 24,
-    "attention.head_count": 4,
-    "attention.head_count_kv": 2,
-    "attention.layer_norm_rms_epsilon": 1e-5,
-    "rope.freq_base": 10000.0,
-    "rope.dimension_count": 4,
-    "vocab_size": 32,
-}
+GGUF_METADATA: dict[str, Any] = {"block_count": 2, "context_length": 64, "embedding_length": 16, "feed_forward_length": 24}
+GGUF_METADATA |= {"attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-5}
+GGUF_METADATA |= {"rope.freq_base": 10000.0, "rope.dimension_count": 4, "vocab_size": 32}
 
-GGUF_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "model.layers": "blk",
-}
+GGUF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.layers": "blk"}
+GGUF_NAMES |= {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attn_output"}
+GGUF_NAMES |= {f"self_attn.{name}_proj": f"attn_{name}" for name in "qkv"}
+GGUF_NAMES |= {f"mlp.{name}_proj": f"ffn_{name}" for name in ("gate", "up", "down")}
 
 
 def gguf_weights(weights: dict[str, np.ndarray], heads: int, kv_heads: int) -> dict[str, np.ndarray]:

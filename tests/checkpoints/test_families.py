@@ -116,8 +116,3 @@ def test_a_context_beyond_the_stated_one_is_given_on_purpose(folders: dict[str, 
         sinkjax.load(folders["gpt2"], context=40)
     with pytest.raises(SinkjaxError, match=r"context .*at least 1"):
         sinkjax.load(folders["mpt"], context=0)
-
-
-def test_a_width_of_heads_that_does_not_divide_is_refused(folders: dict[str, Path]) -> None:
-    with pytest.raises(SinkjaxError, match="n_embd 17 "):
-        read_config(small.stated(folders["gpt2"]) | {"n_embd": 17}, "config.json")

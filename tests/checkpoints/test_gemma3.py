@@ -57,13 +57,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> transformers.PreTrainedM
 
 
 def test_it_is_found_without_importing_its_package_and_says_what_it_is(model: Model) -> None:
-    config = model.config
     assert not [name for name in sys.modules if name.startswith("gemma3_270m")]
     assert re.search(r"gemma3-270m .*Gemma's terms of use.*Q4_K_M", presets.named(model.source))
-    assert (config.layers, config.width, config.heads, config.kv_heads, config.head_dim) == (18, 640, 4, 1, 256)
-    assert (config.vocab_size, config.context, config.norm_place, config.tied) == (262144, 32768, "sandwich", True)
-    assert config.windows == (512, 512, 512, 512, 512, None) * 3
-    assert [rope.theta for rope in config.position.kinds] == [1e6, 1e4]
     assert (model.tokenizer.bos, model.tokenizer.eos) == (2, 1)
     assert model.tokenizer.tokens([2]) == ["<bos>"]
 

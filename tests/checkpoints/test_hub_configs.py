@@ -9,7 +9,6 @@ from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.hf_config import INERT, NEUTRAL, read_config
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import Caps
 from tests.checkpoints.files import FURTHER, HUB, LLAMA, without
 
 # Keys with which the weights of a file cannot be read.
@@ -45,22 +44,10 @@ def test_the_defaults_of_transformers_are_read(model_type):
     assert read(values | UNSTATED.get(model_type, {}), model_type).layers > 0
 
 
-def test_gemma_2_has_caps_unless_they_are_null():
-    caps = ("attn_logit_softcapping", "final_logit_softcapping")
-    values = without(HUB["google/gemma-2-2b"], *caps)
-    config, assumed = read_config(values, "config.json")
-    assert (config.caps, [assumed[key] for key in caps]) == (Caps(50.0, 30.0), [50.0, 30.0])
-    assert read(values | dict.fromkeys(caps), "config.json").caps == Caps()
-
-
 @pytest.mark.parametrize(("hub", "key"), [("gemma-2b", "hidden_act"), ("gemma-2-2b", "hidden_activation")])
 def test_gelu_means_the_tanh_approximation_only_in_gemma_1(hub, key):
     values = HUB[f"google/{hub}"] | {key: "gelu"}
     assert (read(values, hub).activation == "gelu_tanh") == (key == "hidden_act")
-
-
-# Keys that uploads of popular tools put into a Llama's file; none of them changes a number.
-# Keys that other architectures have, with the value that says: not here.
 
 
 def test_keys_without_effect_and_absent_features_change_nothing():
@@ -86,9 +73,7 @@ def test_with_another_value_it_is_refused(key, value):
 def test_code_beside_a_config_is_refused_until_it_is_ignored():
     """Code may attend both ways under the name of a known family; harmless and harmful code look alike."""
     values = LLAMA | {"auto_map": {"AutoModelForCausalLM": "modeling_mine.LlamaForCausalLM", "AutoTokenizer": ["x.T", None]}}
-    with pytest.raises(
-        SinkjaxError, match=r"modeling_mine\.LlamaForCausalLM.*ignore_keys=\('auto_map',\).*--ignore-keys auto_map"
-    ):
+    with pytest.raises(SinkjaxError, match=r"modeling_mine\.LlamaForCausalLM.*ignore_keys=\('auto_map',\)"):
         read_config(values, "config.json")
     assert read(values, "config.json") == read(LLAMA, "config.json")
     assert read_config(LLAMA | {"auto_map": {}}, "config.json")[0] == read(LLAMA, "config.json")

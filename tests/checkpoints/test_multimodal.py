@@ -1,6 +1,7 @@
 """Models with a text part of a known family: the logits of text alone are those of transformers, and the rest is listed."""
 
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,25 +12,13 @@ import transformers as hf
 import sinkjax
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.multimodal import WHOLES, text_part
+from tests.checkpoints import files
+from tests.checkpoints.files import without
 from tests.model import reference
 
-SIZES = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 40,
-    "max_position_embeddings": 64,
-}
-EYE = {
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 28,
-    "patch_size": 14,
-}
+SIZES = without(files.SIZES, "rms_norm_eps") | {"vocab_size": 40}
+EYE: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+EYE |= {"image_size": 28, "patch_size": 14}
 QWEN = SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 0, 1]}}
 DEEP = {"depth": 1, "hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
 DRAWS = {
@@ -90,13 +79,9 @@ def test_text_alone_equals_transformers(kind, tmp_path):
 def test_the_released_spelling_of_qwen2_vl_has_no_text_config():
     flat = SIZES | {"model_type": "qwen2_vl", "hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": True}
     flat |= {"rope_theta": 1e6, "use_sliding_window": False, "vision_config": {"depth": 32}, "image_token_id": 151655}
-    plain = read_config(without_eyes(flat) | {"model_type": "qwen2"}, "config.json")[0]
+    plain = read_config(without(flat, "vision_config", "image_token_id") | {"model_type": "qwen2"}, "config.json")[0]
     values, omitted, whole = text_part(flat | {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "config.json")
     assert (read_config(values, "config.json", assume=omitted)[0], whole) == (plain, "qwen2_vl")
-
-
-def without_eyes(values):
-    return {key: value for key, value in values.items() if key not in ("vision_config", "image_token_id")}
 
 
 def test_what_a_released_gemma_3_omits_is_assumed_and_said():

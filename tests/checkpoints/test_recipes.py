@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
@@ -111,39 +110,19 @@ def test_equinox(recipes: dict[str, Any], model: sinkjax.Model) -> None:
     np.testing.assert_array_equal(logits(recipes["from_equinox"](sizes, module)), logits(model))
 
 
-class Block(nnx.Module):
-    """A layer of NNX with its own modules, of which only the parameters count here."""
-
-    def __init__(self, rngs: nnx.Rngs):
-        def linear(inputs: int, outputs: int) -> nnx.Linear:
-            return nnx.Linear(inputs, outputs, use_bias=False, rngs=rngs)
-
-        def heads(count: int) -> nnx.LinearGeneral:
-            return nnx.LinearGeneral(24, (count, 16), use_bias=False, rngs=rngs)
-
-        self.attention_norm, self.mlp_norm = nnx.RMSNorm(24, rngs=rngs), nnx.RMSNorm(24, rngs=rngs)
-        self.attention = nnx.Module()
-        self.attention.query, self.attention.key, self.attention.value = heads(4), heads(2), heads(2)
-        self.attention.out = nnx.LinearGeneral((4, 16), 24, axis=(-2, -1), use_bias=False, rngs=rngs)
-        self.gate, self.up, self.down = linear(24, 40), linear(24, 40), linear(40, 24)
-
-
 def test_nnx(recipes: dict[str, Any], model: sinkjax.Model) -> None:
-    layers = nnx.split_rngs(splits=3)(nnx.vmap(Block))(nnx.Rngs(0))
-    stacked = nnx.to_pure_dict(nnx.state(layers, nnx.Param))
-    own = {
-        "attn_norm": stacked["attention_norm"]["scale"],
-        "mlp_norm": stacked["mlp_norm"]["scale"],
-        **{name[0]: stacked["attention"][name]["kernel"] for name in ("query", "key", "value", "out")},
-        **{name: stacked[name]["kernel"] for name in ("gate", "up", "down")},
+    own = model.params["layers"]
+    stacked: dict[str, Any] = {name: {"kernel": own[name]} for name in ("gate", "up", "down")}
+    stacked |= {"attention_norm": {"scale": own["attn_norm"]}, "mlp_norm": {"scale": own["mlp_norm"]}}
+    stacked["attention"] = {name: {"kernel": own[name[0]]} for name in ("query", "key", "value", "out")}
+    state: dict[str, Any] = {
+        "embed": {"embedding": model.params["embed"]},
+        "norm": {"scale": model.params["final_norm"]},
+        "layers": stacked,
     }
-    assert jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, model.params["layers"])
-    state = {"embed": {"embedding": model.params["embed"]}, "norm": {"scale": model.params["final_norm"]}, "layers": stacked}
     if not model.config.tied:
         state["unembed"] = {"kernel": model.params["unembed"]}
-    made = recipes["from_nnx"](model.config, state)
-    by_hand = sinkjax.Model(model.config, {**model.params, "layers": own}, tokenizer=None, source={"name": "by hand"})
-    np.testing.assert_array_equal(logits(made), logits(by_hand))
+    np.testing.assert_array_equal(logits(recipes["from_nnx"](model.config, state)), logits(model))
     state["layers"]["gate"]["kernel"] = state["layers"]["gate"]["kernel"][:2]
     with pytest.raises(SinkjaxError, match="gate"):
         recipes["from_nnx"](model.config, state)

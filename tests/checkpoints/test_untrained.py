@@ -90,11 +90,6 @@ def lowered(dtype: str):
     return untrained._program.lower([np.uint32(1)], places, np.float32(1), kinds=kinds, dtype=dtype).compile()
 
 
-def test_a_draw_of_16_bits_widens_no_whole_leaf():
-    assert "f32[64,2048]" not in lowered("bfloat16").as_text()
-    assert "f32[64,2048]" in lowered("float32").as_text()  # so the text would show it
-
-
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 0.2), ("bfloat16", 1.3)])
 def test_a_draw_holds_at_most_one_copy_of_its_leaf(dtype, most):
     """None in float32, where only pieces lie beside it."""

@@ -17,22 +17,8 @@ from sinkjax.train import loop
 from sinkjax.train.folder import remove_unfinished
 from sinkjax.train.log import read
 
-SMALL = Pretrain(
-    layers=1,
-    width=16,
-    heads=2,
-    mlp_width=24,
-    context=24,
-    vocabulary=300,
-    limit=60_000,
-    warmup=2,
-    batch=4,
-    steps=12,
-    eval_every=5,
-    eval_batch=4,
-    seeds=2,
-    checkpoints=(0, 3, 10, 12),
-)
+SIZES = {"layers": 1, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000}
+SMALL = Pretrain(**SIZES, warmup=2, batch=4, steps=12, eval_every=5, eval_batch=4, seeds=2, checkpoints=(0, 3, 10, 12))
 
 
 @pytest.fixture(scope="module")

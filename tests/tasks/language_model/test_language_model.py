@@ -22,21 +22,8 @@ from sinkjax.train.log import read
 from sinkjax.train.state import factor, optimiser_of
 from sinkjax.train.step import gradient_of
 
-SMALL = Pretrain(
-    limit=60_000,
-    vocabulary=300,
-    context=24,
-    layers=2,
-    width=16,
-    heads=2,
-    mlp_width=24,
-    batch=4,
-    steps=40,
-    eval_every=10,
-    eval_batch=6,
-    warmup=5,
-    seeds=2,
-)
+SIZES = {"limit": 60_000, "vocabulary": 300, "context": 24, "layers": 2, "width": 16, "heads": 2, "mlp_width": 24}
+SMALL = Pretrain(**SIZES, batch=4, steps=40, eval_every=10, eval_batch=6, warmup=5, seeds=2)
 
 
 @pytest.fixture(scope="module", autouse=True)
