@@ -61,7 +61,5 @@ def without_buffers(
         if known is None:
             weights[name] = tensor
         elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored) and not known.holds(tensor.array()):
-            raise SinkjaxError(
-                f"{name} of {where} must be {known.what}; with another one, the model would compute something else"
-            )
+            raise SinkjaxError(f"{name} of {where} must be {known.what}; with another, the model would compute something else")
     return weights

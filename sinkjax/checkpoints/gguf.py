@@ -98,9 +98,8 @@ def read_gguf_checkpoint(
     assume = dict(assume or {})
     own |= {key: assume[to] for key, to in KEYS.items() if to in assume and key not in own}
     file = GgufFile(own, tensors, " ".join(str(metadata.get(f"general.{key}", "")) for key in NAMES))
-    family, layout = next(  # several share the architecture llama
-        (family, layout) for family, layout in known if layout.architecture == architecture and layout.suits(file)
-    )
+    of_architecture = [(family, layout) for family, layout in known if layout.architecture == architecture]
+    family, layout = next(pair for pair in of_architecture if pair[1].suits(file))  # several share the architecture llama
     for key, reason in layout.unstated(file).items():
         wanted = f"{where} does not state {key!r}: {reason}; load(..., assume={{{key!r}: ...}}) supplies it"
         refuse(key not in assume, wanted)

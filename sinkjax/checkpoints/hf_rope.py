@@ -39,11 +39,9 @@ def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, st
     tables = Fields(values, where)
     table = _merged(tables.table("rope_scaling"), tables.table("rope_parameters"), where)
     kind = table.get("rope_type", table.get("type"))
-    refuse(
-        kind in ("longrope", "su") and table.get(ORIGINAL) is not None and values.get(ORIGINAL) is None,
-        f"{where} states {ORIGINAL!r} only within the table of its LongRoPE, which transformers replaces by 4096: state it beside"
-        f" that table, or load(..., assume={{{ORIGINAL!r}: ...}}) supplies it",
-    )
+    inside = f"{where} states {ORIGINAL!r} only within the table of its LongRoPE, which transformers replaces by 4096"
+    only_inside = kind in ("longrope", "su") and table.get(ORIGINAL) is not None and values.get(ORIGINAL) is None
+    refuse(only_inside, f"{inside}: state it beside that table, or load(..., assume={{{ORIGINAL!r}: ...}}) supplies it")
     outside = ("rope_theta", "partial_rotary_factor", *[ORIGINAL] * (kind in ("llama3", "yarn", "longrope", "su")))
     table = _merged(table, {key: values[key] for key in outside if values.get(key) is not None}, where)
     table = _merged(table, {"rope_type": table.pop("type")} if table.get("type") is not None else {}, where)

@@ -133,9 +133,9 @@ def _compared(
     source: str, revision: str | None, checkpoint: Checkpoint, model: Model, attention_impl: str = "auto"
 ) -> tuple[Verification, Any]:
     """Compare a loaded model with the one that transformers loads from the same files, and return both."""
-    kind, own = checkpoint.source["kind"], checkpoint.source.get("model_type") == native.MODEL_TYPE
+    kind, native_format = checkpoint.source["kind"], checkpoint.source.get("model_type") == native.MODEL_TYPE
     refuse(kind == "untrained", f"{source} has random weights, so transformers has nothing to compare it with")
-    refuse(own, f"{source} is in sinkjax's own format, which transformers does not read, so there is nothing to compare it with")
+    refuse(native_format, f"{source} is in sinkjax's own format, which transformers does not read, so it cannot be compared")
     hub, files = hub_id(source), preset_files(source) if kind == "preset" else [packaged().get(source) or user_path(source)]
     from sinkjax.checkpoints.verification import compare, from_files  # probes import flax, which loading does without
 
@@ -242,11 +242,9 @@ def _open_folder(
     base = user_path(adapter.base)
     if (folder / CONFIG).is_file():
         same = adapter.base == source or (base.is_dir() and base.samefile(folder))
-        refuse(
-            not same,
-            f"{folder} holds both a model and an adapter for another one, {short(adapter.base)}: to merge the adapter, move it"
-            f" into its own folder; to use the model's weights as they are, {let_pass([adapters.SETTINGS])}",
-        )
+        both = f"{folder} holds both a model and an adapter for another one, {short(adapter.base)}: to merge the adapter, move it"
+        as_they_are = f"to use the model's weights as they are, {let_pass([adapters.SETTINGS])}"
+        refuse(not same, f"{both} into its own folder; {as_they_are}")
         read = read_folder(folder, ignore_keys, assume, weights)
     else:
         no_model = base.is_dir() and not (base / CONFIG).is_file()

@@ -105,13 +105,10 @@ def _check_place(folder: Path, kind: str) -> None:
         kind_there = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
     except OSError as error:
         raise cannot_write(folder, error) from error
-    refuse(
-        kind_there not in (None, kind),
-        f"{folder} holds a model of type {kind_there!r}, which is left alone: choose another folder",
-    )
-    other = [
-        path.name for path in there if kind_there is None or path.name not in FILES or not path.is_file() or path.is_symlink()
-    ]
+    theirs = f"{folder} holds a model of type {kind_there!r}, which is left alone: choose another folder"
+    refuse(kind_there not in (None, kind), theirs)
+    ours = {path.name for path in there if path.name in FILES and path.is_file() and not path.is_symlink()}
+    other = [path.name for path in there if kind_there is None or path.name not in ours]
     named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
     what = "is not the folder of a model" if kind_there is None else "does not hold a model alone"
     refuse(bool(other), f"{folder} {what} ({named}), so it is left alone: choose another folder")

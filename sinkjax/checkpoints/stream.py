@@ -178,8 +178,7 @@ def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
     """Raise unless an unembedding stored next to a tied embedding has equal numbers, comparing blocks of rows."""
     embed, unembed = (checkpoint.tensors[name] for name in (first, second))
     pairs = ((embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces())
-    refuse(
-        embed.shape != unembed.shape or not all(np.array_equal(*pair) for pair in pairs),
-        f"{checkpoint.where} ties {second} to {first}, but holds both and they differ: to use each, as transformers does, set"
-        f" tie_word_embeddings to false in its config; to use {first} for both, load(..., ignore_keys=({second!r},))",
-    )
+    differ = f"{checkpoint.where} ties {second} to {first}, but holds both and they differ"
+    way = f"set tie_word_embeddings to false in its config; to use {first} for both, load(..., ignore_keys=({second!r},))"
+    same = embed.shape == unembed.shape and all(np.array_equal(*pair) for pair in pairs)
+    refuse(not same, f"{differ}: to use each, as transformers does, {way}")

@@ -53,10 +53,8 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     groups = [*([place] for place in large), [place for place, size in enumerate(sizes) if size <= PIECE]]
     drawn: dict[int, jax.Array] = {}
     for group in groups if mesh is None else [[place] for place in range(len(leaves))]:
-        names, kinds = (
-            [params.leaf_number(paths[place]) for place in group],
-            tuple((leaves[p].shape, leaves[p].init) for p in group),
-        )
+        names = [params.leaf_number(paths[place]) for place in group]
+        kinds = tuple((leaves[place].shape, leaves[place].init) for place in group)
         starts, scale = [_places(leaves[place]) for place in group], np.float32(INITIALIZER_RANGE if std is None else std)
         drawn |= zip(group, _program(names, starts, scale, kinds=kinds, dtype=dtype), strict=True)
         if mesh is not None:

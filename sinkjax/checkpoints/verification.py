@@ -104,12 +104,10 @@ def refuse_different(verification: Verification, live: Any) -> None:
         return
     largest = verification.largest
     block = largest[verification.places.index(verification.first)]
-    raise SinkjaxError(
-        f"this {type(live).__name__} computes something else in transformers than its config and weights do here: it differs"
-        f" first after {verification.first}, by {block:.2g}, and in the logits by {largest[-1]:.2g} (eight tokens,"
-        f" {verification.dtype}); hooks, patched modules and adapters are not converted: remove or merge them, or pass"
-        " verify=False"
-    )
+    where = f"first after {verification.first}, by {block:.2g}, and in the logits by {largest[-1]:.2g}"
+    kind = f"this {type(live).__name__} computes something else in transformers than its config and weights do here"
+    way = "hooks, patched modules and adapters are not converted: remove or merge them, or pass verify=False"
+    raise SinkjaxError(f"{kind}: it differs {where} (eight tokens, {verification.dtype}); {way}")
 
 
 def _refuse_stale_rotation(live: Any) -> None:
@@ -125,12 +123,10 @@ def _refuse_stale_rotation(live: Any) -> None:
             raise SinkjaxError(f"{name} of this model cannot be made from its config as it is now: {_reason(error)}") from None
         made = _settings(module)
         for key in wanted:
-            refuse(
-                made.get(key) != wanted[key],
-                f"{name} of this {type(live).__name__} was made with {key} {made.get(key)!r}, and its config now has"
-                f" {wanted[key]!r}, which a loaded model of transformers does not read: load it with the changed config, restore"
-                " the config, or pass verify=False for what it says",
-            )
+            stale = f"{name} of this {type(live).__name__} was made with {key} {made.get(key)!r}, and its config now has"
+            way = "load it with the changed config, restore the config, or pass verify=False for what it says"
+            unread = f"{stale} {wanted[key]!r}, which a loaded model of transformers does not read: {way}"
+            refuse(made.get(key) != wanted[key], unread)
 
 
 def _settings(module: Any) -> dict[str, Any]:

@@ -133,7 +133,8 @@ class Batches:
 
     def _by_domain(self) -> dict[str, tuple[np.ndarray, int]]:
         """Map the name of each domain's order to its blocks and its rows of a cycle; without weights, one has all blocks."""
-        weights, domains = self.config.weights, self.tokens.domains
+        # Domain -> index of its first token (see `sources.documents`), ascending; none in a card of an earlier version.
+        weights, domains = self.config.weights, self.tokens.card.get("domains", {})
         if self.split == "validation" or not weights:
             return {"order": (self._fresh, CYCLE)}
         refuse(not domains, f"{self.tokens.folder} was made before domains were kept; delete it to rebuild it")

@@ -185,10 +185,9 @@ def _tokenizer(model: Model) -> Tokenizer:
     """Return a model's tokenizer. Errors: it has none."""
     check_model(model)
     if model.tokenizer is None:
-        raise SinkjaxError(
-            f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts, or load it with tokenizer=..."
-            f"{with_tokenizer(model.source.get('model_type'), model.config.vocab_size)}"
-        )
+        none = f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts"
+        such = with_tokenizer(model.source.get("model_type"), model.config.vocab_size)
+        raise SinkjaxError(f"{none}, or load it with tokenizer=...{such}")
     return model.tokenizer
 
 

@@ -67,11 +67,6 @@ class Tokens:
         """The tokenizer's size, which is the minimum vocabulary of a model."""
         return int(self.card["tokenizer"]["vocab_size"])
 
-    @property
-    def domains(self) -> Any:
-        """Index of the first token by domain (see `sources.documents`), ascending; empty in a card of an earlier version."""
-        return self.card.get("domains", {})
-
     def spans(self, split: Split) -> list[tuple[int, int]]:
         """Return the ranges (start, stop) of `ids` in a split, ascending; the splits are disjoint."""
         one_of("split", split, ("train", "validation"))

@@ -6,19 +6,5 @@ and is the same for all tasks; `registry.py` finds the task of a config.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from sinkjax.tasks.registry import load_runs as load_runs
 from sinkjax.tasks.registry import train as train
-
-if TYPE_CHECKING:
-    from sinkjax.train.trained import Trained as Trained
-
-
-def __getattr__(name: str) -> Any:
-    """`Trained`, which imports JAX, on first use."""
-    if name != "Trained":
-        raise AttributeError(f"module 'sinkjax.tasks' has no attribute {name!r}")
-    from sinkjax.train.trained import Trained
-
-    return Trained

@@ -121,13 +121,13 @@ def train(
 def _begun(config: Training, folder: str | Path) -> Training:
     """Return a config whose attention is "auto" with the attention of the training that is in the folder already, if one is."""
     name = "attention_impl"
-    if getattr(config, name, None) != "auto":
-        return config
-    with contextlib.suppress(SinkjaxError, OSError, UnicodeError):  # whatever is wrong with the folder, the training says
+    # Whatever is wrong with the folder, the training says.
+    with contextlib.suppress(SinkjaxError, OSError, UnicodeError, KeyError):
         where = user_location(folder) / CONFIG_FILE
-        with reached(where):
-            values = documents.parse(read_bytes(where).decode(), CONFIG_FILE)
-        return dataclasses.replace(config, **{name: values[name]}) if name in values else config
+        if getattr(config, name, None) == "auto":
+            with reached(where):
+                values = documents.parse(read_bytes(where).decode(), CONFIG_FILE)
+            return dataclasses.replace(config, **{name: values[name]})
     return config
 
 

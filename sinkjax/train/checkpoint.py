@@ -178,10 +178,9 @@ class Checkpoints:
         try:
             yield
         except TimeoutError as error:  # Orbax's, by the system's clock
-            raise SinkjaxError(
-                f"the checkpoint {self._under_way} was not written in time: the clock jumped (a computer that slept), or the disk"
-                " does not respond; rerun the same command to resume from the checkpoint before it"
-            ) from error
+            why = "the clock jumped (a computer that slept), or the disk does not respond"
+            way = "rerun the same command to resume from the checkpoint before it"
+            raise SinkjaxError(f"the checkpoint {self._under_way} was not written in time: {why}; {way}") from error
         except OSError as error:
             raise cannot_write(self._under_way, error, self._wanted) from error
         except SinkjaxError:

@@ -133,11 +133,10 @@ class AdamWTraining(Training):
         for name in ("from_step", "until"):
             only_for(self, name, bool(self.edits), "edits, and there are none")
         refuse(not 0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, not {self.momentum}")
-        if self.until is not None and self.until <= self.from_step:
-            raise SinkjaxError(f"until must be after from_step ({self.from_step}), not {self.until}")
+        before = self.until is not None and self.until <= self.from_step
+        refuse(before, f"until must be after from_step ({self.from_step}), not {self.until}")
         refuse(self.lowest > 1, f"lowest must be at most 1, not {self.lowest}")
-        if self.clip is not None:
-            above(self, clip=0)
+        above(self, clip=0)
         wrong = min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0] > 0
         refuse(wrong, f"mesh must be two numbers of at least 1, the first a divisor of a (micro-)batch, not {list(self.mesh)}")
         if self.micro_batch is not None and self.batch % self.micro_batch:

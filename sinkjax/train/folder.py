@@ -79,23 +79,15 @@ def card(trained: Trained, run: int, parameters: int) -> str:
     }
     labels = {*ended.labels(), "step", "status"}
     last = [line for line in lines if line["run"] == run][-1]
-    measured = {name: value for name, value in last.items() if name not in labels}
-    return "\n\n".join(
-        (
-            f"# {trained.config.summary}: {ended.run.label()}",
-            "A model trained by sinkjax. `sinkjax.load(FOLDER)` reads it; `sinkjax.export` makes a Hugging Face folder of one "
-            "that is shaped like a Llama.",
-            _table(about),
-            f"Measured on held-out data at step {last['step']}, layers and positions counted from 0:",
-            _table(measured),
-            "`sinkjax train FILE.yaml` makes it again, where FILE.yaml holds:",
-            f"```yaml\n{documents.write(trained.task.name, trained.config, KIND)}```\n",
-        )
+    about["measured on held-out data"] = f"at step {last['step']}, layers and positions counted from 0"
+    about |= {name: value for name, value in last.items() if name not in labels}
+    rows = "\n".join(f"| {name} | {_short(value)} |" for name, value in about.items())
+    document = documents.write(trained.task.name, trained.config, KIND)
+    return (
+        f"# {trained.config.summary}: {ended.run.label()}\n\nA model trained by sinkjax. `sinkjax.load(FOLDER)` reads it;"
+        " `sinkjax.export` makes a Hugging Face folder of one that is shaped like a Llama.\n\n| | |\n| --- | --- |\n"
+        f"{rows}\n\n`sinkjax train FILE.yaml` makes it again, where FILE.yaml holds:\n\n```yaml\n{document}```\n"
     )
-
-
-def _table(values: dict[str, Any]) -> str:
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {_short(value)} |" for name, value in values.items())])
 
 
 def _short(value: Any) -> str:

@@ -119,9 +119,8 @@ def same_data(folder: Path, card: Mapping[str, Any]) -> None:
     """Raise unless the data's card matches the first line of the training's log, if that has one."""
     began = read(folder)[0].get("data", card)
     if changed := [name for name in card if documents.plain(card[name]) != began.get(name)]:
-        raise SinkjaxError(
-            f"the data of the training in {folder} changed since it started ({', '.join(changed)}); choose another folder"
-        )
+        what = f"the data of the training in {folder} changed since it started ({', '.join(changed)})"
+        raise SinkjaxError(f"{what}; choose another folder")
 
 
 def same_config(folder: Path, config: Training) -> None:
@@ -132,10 +131,8 @@ def same_config(folder: Path, config: Training) -> None:
         return
     now = json.loads(json.dumps(documents.plain(documents.fields(config))))
     if changed := differences(was, {name: now.get(name, value) for name, value in was.items()}):
-        raise SinkjaxError(
-            f"the config of the training in {folder} changed since it started ({'; '.join(changed)}); restore its config.yaml, or"
-            " choose another folder"
-        )
+        what = f"the config of the training in {folder} changed since it started ({'; '.join(changed)})"
+        raise SinkjaxError(f"{what}; restore its config.yaml, or choose another folder")
 
 
 def step_cost(folder: Path) -> float | None:

@@ -304,6 +304,6 @@ def alone(folder: Path) -> Iterator[None]:
 def machine(devices: RunParallel) -> dict[str, Any]:
     """Return the devices and versions, which numbers depend on."""
     return {
-        "devices": " x ".join(map(str, devices.hardware)),
+        "devices": f"{len(devices.devices)} x {devices.devices[0].device_kind}",
         "versions": {name: version(name) for name in PACKAGES} | {"sinkjax": __version__},
     }

@@ -91,11 +91,6 @@ class RunParallel:
         part, metrics = jax.device_put((part, metrics), self.home)
         return _put(state, part, slots), _take(metrics, places)
 
-    @property
-    def hardware(self) -> tuple[int, str]:
-        """The number of devices, and their kind."""
-        return len(self.devices), self.devices[0].device_kind
-
     def slots(self, going: int) -> int:
         """Return the number of run slots in a call: a multiple of the number of devices. Each number needs one compilation.
 

@@ -73,25 +73,22 @@ class Trained:
         return jax.tree.map(lambda leaf: leaf[run], self.params)
 
 
-def load_trained(folder: Path, task: Task, mirror: Mirror | None = None) -> Trained:
+def load_trained(folder: Path, task: Task, mirror: Mirror | None) -> Trained:
     """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint; unfinished runs; a config that has
     changed since the training started."""
     same_config(folder, task.config)
     with Checkpoints(folder, look_only=True) as checkpoints:
-        restored = checkpoints.restore(shapes(task))
-    if restored is None:
-        raise SinkjaxError(f"the training in {folder} has no checkpoint yet; rerun the command that started it to continue")
-    return trained(folder, task, *restored, mirror)
+        if restored := checkpoints.restore(shapes(task)):
+            return trained(folder, task, *restored, mirror)
+    raise SinkjaxError(f"the training in {folder} has no checkpoint yet; rerun the command that started it to continue")
 
 
 def trained(folder: Path, task: Task, state: TrainState, done: Progress, mirror: Mirror | None = None) -> Trained:
     """Return the finished runs of a state; raise if any is unfinished."""
     steps, left = np.asarray(state.step), going(state, task.config)
     if left:
-        raise SinkjaxError(
-            f"the training in {folder} is not finished: {len(left)} of {len(steps)} runs continue from step "
-            f"{int(steps[left].max())}; rerun the command that began it to continue it"
-        )
+        unfinished = f"{len(left)} of {len(steps)} runs continue from step {int(steps[left].max())}"
+        raise SinkjaxError(f"the training in {folder} is not finished: {unfinished}; rerun the command that began it")
     outcomes = [STATUS[status] if status != RUNNING else ALL_STEPS for status in np.asarray(state.status)]
     ended = tuple(map(Ended, table(task.config, task), outcomes, steps.tolist()))
     milliseconds = 1000 * done.seconds / done.run_steps if done.run_steps else None

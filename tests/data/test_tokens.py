@@ -64,7 +64,7 @@ def test_the_domains_of_a_folder_are_the_folders_below_it(tmp_path):
         (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "texts" / name).write_text(text)
     found = prepare(Corpus(text=str(tmp_path / "texts"), vocabulary=258, limit=17), tmp_path / "root")
-    assert found.domains == {"": 0, "law": 4, "poems": 16}
+    assert found.card["domains"] == {"": 0, "law": 4, "poems": 16}
     assert found.tokenizer.decode(found.ids) == "fourone twothreef"
 
 

@@ -21,7 +21,7 @@ from sinkjax.study.registry import Chosen, choose
 from sinkjax.study.settings import Trains
 from sinkjax.study.work import TrainingSpec
 from sinkjax.sweeps.header import HEADER
-from sinkjax.tasks import Trained
+from sinkjax.train.trained import Trained
 from tests.train import linear
 from tests.train.linear import Linear
 

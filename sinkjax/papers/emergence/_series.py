@@ -21,10 +21,10 @@ from sinkjax.explain.head_types import head_types
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.runtime.progress import silent
 from sinkjax.study import NO_EDIT, Trains
-from sinkjax.tasks import Trained
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
+from sinkjax.train.trained import Trained
 
 MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint

@@ -15,10 +15,11 @@ from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.papers.pretrain._sizes import SIZES, SizeName
 from sinkjax.study import TrainingSpec, Trains
-from sinkjax.tasks import Trained, registry
+from sinkjax.tasks import registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.config import Training as TaskConfig
 from sinkjax.train.log import LOG, read, step_cost
+from sinkjax.train.trained import Trained
 
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements

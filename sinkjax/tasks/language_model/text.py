@@ -47,13 +47,10 @@ class Text:
 
     def _of(self, seed: int) -> Batches:
         """Return the training batches of a run with this seed."""
-        order = data_seed(self.config.data_seed, None if self.config.shared_data else seed)
+        order = self.config.data_seed
+        if not self.config.shared_data:
+            order = int(np.random.SeedSequence([order, seed]).generate_state(1)[0])
         if order not in self._by_seed:
             blocks = dataclasses.replace(part(self.config, Blocks), data_seed=order)
             self._by_seed[order] = Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
         return self._by_seed[order]
-
-
-def data_seed(data_seed: int, seed: int | None) -> int:
-    """Return the seed of a run's batches: only the data's seed, or a hash of both."""
-    return data_seed if seed is None else int(np.random.SeedSequence([data_seed, seed]).generate_state(1)[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.edit import Edit, compose, edit, resolve
-from sinkjax.edits.term import per_prompt
+from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.site import Site
@@ -35,11 +35,6 @@ def held(mass: Any, queries: Any) -> Edit:
         edit(Site.WEIGHTS, "scale", 1 - mass, queries=queries),
         edit(Site.WEIGHTS, "set", mass, queries=queries, keys=0),
     )
-
-
-def other_rows(triggers: Sequence[int], length: int) -> Any:
-    """Return all rows of each sequence except BOS's and the trigger's, for `queries`."""
-    return per_prompt([tuple(row for row in range(1, length) if row != trigger) for trigger in np.asarray(triggers).tolist()])
 
 
 def shifted(value: Any, queries: Any) -> Edit:

@@ -58,16 +58,11 @@ class Trigger(Sequences):
         refuse(not 0 < self.noise < math.inf, f"noise must be positive, not {self.noise}")
         refuse(self.second_anchor and self.bos == "none", 'second_anchor needs a first one, but bos is "none"')
         first, last = self.span
-        if self.length < self.specials + 2:
-            raise SinkjaxError(
-                f"length {self.length} is too short: a trigger needs an ordinary token before it, and {self.specials} special"
-                " ones come first"
-            )
-        if not self.specials < first <= last < self.length:
-            raise SinkjaxError(
-                f"triggers at {first} to {last} do not fit: they must stand at {self.specials + 1} to {self.length - 1},"
-                f" behind an ordinary token and within length {self.length}"
-            )
+        short = f"length {self.length} is too short: a trigger needs an ordinary token before it"
+        refuse(self.length < self.specials + 2, f"{short}, and {self.specials} special ones come first")
+        outside = f"triggers at {first} to {last} do not fit: they must stand at {self.specials + 1} to {self.length - 1}"
+        inside = self.specials < first <= last < self.length
+        refuse(not inside, f"{outside}, behind an ordinary token and within length {self.length}")
 
     @property
     def specials(self) -> int:
@@ -158,10 +153,8 @@ class CappedTraining(TriggerTraining):
         each_once(self, "caps")
         for cap in self.caps:
             refuse(not 0 <= cap <= 1, f"caps must be BOS masses from 0 to 1, but contains {cap}")
-        if self.normalisers != ("softmax",) or self.layers != 1 or self.bos == "none":
-            raise SinkjaxError(
-                'a BOS mass is held in one layer of softmax with BOS: normalisers ["softmax"], layers 1, bos not none'
-            )
+        other = self.normalisers != ("softmax",) or self.layers != 1 or self.bos == "none"
+        refuse(other, 'a BOS mass is held in one layer of softmax with BOS: normalisers ["softmax"], layers 1, bos not none')
 
     @property
     def summary(self) -> str:
