@@ -52,7 +52,7 @@ def task(config: Training) -> Task:
     return cast("Task", importlib.import_module(module).task(config))
 
 
-def choose(name: str) -> tuple[Training, Place | None]:
+def choose(name: str) -> tuple[Training, Location | None]:
     """Return the training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file or an earlier training.
 
     Returns the config, and the folder of the earlier training. Errors: nothing of that name; a document that is not a training.
