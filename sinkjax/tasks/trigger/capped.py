@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.edit import Edit, compose, edit, resolve
-from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.site import Site
