@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Config, Probe
-from sinkjax.model import params, rope
+from sinkjax import Probe
+from sinkjax.model import params
 from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import RMSNorm
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.rotary import Rope
-from tests.model.variants import bare, draw
+from tests.model.variants import bare, by_numpy, draw
 
 T = 9
 STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "attention_share_bias")
@@ -36,38 +36,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "key and value of sigmoid": {"kv_bias": KeyValueBias(), "normaliser": NAMED["sigmoid"]},
     "key and value of a kernel": {"kv_bias": KeyValueBias(), "normaliser": NAMED["elu-kernel-sum"]},
 }
-
-
-def by_numpy(weights: dict, x: np.ndarray, config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """[T, d] to [T, d], and the weights [L, H, T, 1 + T] with the extra column first (0 without an extra key)."""
-    H, K, D, T = config.heads, config.kv_heads, config.head_dim, len(x)
-    tables = rope.tables(np.arange(T)[None], *rope.frequencies(config.position, D, np.array([T]), np.float64))
-    maps = []
-    for layer in range(config.layers):
-        w = jax.tree.map(lambda leaf, layer=layer: leaf[layer], weights["layers"])
-        q, k, v = (np.einsum("td,dhn->thn", x, w[part]) for part in "qkv")
-        q, k = (np.asarray(rope.rotate(part[None], *tables))[0] for part in (q, k))
-        extra, bias = w["attention_bias"], config.kv_bias
-        key, value = np.zeros((K, D)), np.zeros((K, D))
-        if "key" in extra:
-            key[..., : extra["key"].shape[-1]] = extra["key"]
-        if "value" in extra:
-            value[:] = extra["value"]
-        if isinstance(bias, KeyBias) and bias.value != "zero":
-            value[:] = bias.value_scale * (np.ones(D) / D**0.5 if bias.value == "ones" else np.eye(D)[0])
-        k, v = (np.repeat(np.concatenate([first[None], rest]), H // K, axis=1) for first, rest in ((key, k), (value, v)))
-        if config.normaliser.kernel:
-            q, k = (np.where(part > 0, part + 1, np.exp(np.minimum(part, 0))) for part in (q, k))
-        scores = np.einsum("qhn,khn->hqk", q, k) / D**0.5
-        seen = np.tril(np.ones((T, T + 1)), 1)
-        if isinstance(bias, ValueBias):
-            seen[:, 0] = 0
-        names = {NAMED["sigmoid"]: lambda s: 1 / (1 + np.exp(-s)), NAMED["elu-kernel-sum"]: lambda s: s}
-        raw = names.get(config.normaliser, np.exp)(scores) * seen
-        maps.append(raw if config.normaliser == NAMED["sigmoid"] else raw / raw.sum(-1, keepdims=True))
-        heads = np.einsum("hqk,khn->qhn", maps[-1], v) + extra.get("output", 0)
-        x = x + np.einsum("qhn,hnd->qd", heads, w["o"])
-    return x, np.stack(maps)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Config, Probe
+from sinkjax import Probe
 from sinkjax.model.config import RMSNorm
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate, ValueScale
-from tests.model.variants import bare, draw
+from tests.model.variants import bare, by_numpy, draw
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 5}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -33,47 +33,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def rms(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * gain
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def by_numpy(weights: dict, x: np.ndarray, config: Config) -> np.ndarray:
-    """[T, d] to [T, d]: softmax attention with a residual sum, query heads beside the key-value head they read."""
-    for layer in range(config.layers):
-        w = {name: leaf[layer] for name, leaf in weights["layers"].items()}
-        q, k, v = (np.einsum("td,dhn->htn", x, w[name]) for name in "qkv")
-        if config.qk_norm:
-            q, k = rms(q, w["q_norm"], config.qk_norm.eps), rms(k, w["k_norm"], config.qk_norm.eps)
-        if isinstance(config.gate, ValueGate):
-            v = v * sigmoid(np.einsum("td,dhn->htn", x, w["value_gate"]))
-        if isinstance(config.gate, ValueScale):
-            v = v * w["value_scale"][:, None, None]
-        k, v = (np.repeat(part, config.group, axis=0) for part in (k, v))
-        powers = np.tril(np.exp(q @ k.transpose(0, 2, 1)))
-        o = (powers / powers.sum(-1, keepdims=True)) @ v
-        if config.head_norm:
-            gain = w["head_norm"][:, None] if config.head_norm.gain == "head" else w["head_norm"]
-            o = rms(o, gain, config.head_norm.eps)
-            if config.head_norm.offset:
-                o = o + (w["head_norm_offset"][:, None] if config.head_norm.gain == "head" else w["head_norm_offset"])
-        if isinstance(config.gate, HeadGate):
-            o = o * sigmoid(x @ w["head_gate"]).T[..., None]
-        if isinstance(config.gate, ElementGate):
-            o = o * sigmoid(np.einsum("td,dhn->htn", x, w["element_gate"]))
-        if isinstance(config.gate, SharedGate):
-            o = o * sigmoid(x @ w["shared_gate"])
-        if isinstance(config.gate, ConstantGate):
-            o = o * sigmoid(w["constant_gate"])[:, None]
-        if isinstance(config.gate, NonSparseGate):
-            o = o * (1 + sigmoid(np.einsum("td,dhn->htn", x, w["element_gate"]))) / 2
-        x = x + (o.sum(0) @ w["o"] if config.summed_heads else np.einsum("htn,hnd->td", o, w["o"]))
-    return x
-
-
 @pytest.mark.parametrize("name", OPTIONS)
 def test_norms_and_gates_give_what_numpy_gives_and_finite_gradients(name: str, rng: np.random.Generator) -> None:
     config = bare(**SHAPE, **OPTIONS[name])
@@ -86,7 +45,7 @@ def test_norms_and_gates_give_what_numpy_gives_and_finite_gradients(name: str, r
     with jax.enable_x64(True):
         slopes, output = jax.jit(jax.grad(loss, has_aux=True))(weights)
     for prompt, length in enumerate((9, 5)):
-        want = by_numpy(weights, x[prompt, :length], config)
+        want = by_numpy(weights, x[prompt, :length], config)[0]
         np.testing.assert_allclose(output[prompt, :length], want, rtol=1e-11, atol=1e-11)
     leaves = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(slopes)}
     assert all(np.isfinite(leaf).all() and leaf.any() for leaf in leaves.values()), leaves

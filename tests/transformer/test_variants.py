@@ -18,7 +18,7 @@ from sinkjax import Probe
 from sinkjax.model.config import RMSNorm
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ReLU, Softmax
-from tests.model.variants import bare, draw, naive
+from tests.model.variants import bare, by_numpy, draw
 
 ONE = {"layers": 1, "residual": False}
 
@@ -55,7 +55,7 @@ def test_attention_alone_gives_what_a_loop_gives(changes: dict) -> None:
     assert out.logits is None
     for prompt, length in enumerate((9, 5, 9)):
         np.testing.assert_allclose(
-            out.output[prompt, :length], naive(weights, x[prompt, :length], config), rtol=1e-12, atol=1e-12
+            out.output[prompt, :length], by_numpy(weights, x[prompt, :length], config)[0], rtol=1e-12, atol=1e-12
         )
 
 
@@ -108,7 +108,7 @@ def test_gradients_are_those_of_differences_of_the_loop(x, changes: dict) -> Non
     for number, leaf in enumerate(leaves):
         way = noise.standard_normal(leaf.shape)
         moved = ([*leaves[:number], leaf + step * way, *leaves[number + 1 :]] for step in (1e-5, -1e-5))
-        up, down = (np.square(naive(jax.tree.unflatten(tree, entry), x[0], config)).mean() for entry in moved)
+        up, down = (np.square(by_numpy(jax.tree.unflatten(tree, entry), x[0], config)[0]).mean() for entry in moved)
         assert float((slopes[number] * way).sum()) == pytest.approx((up - down) / 2e-5, rel=1e-5)
 
 
