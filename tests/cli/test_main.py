@@ -20,20 +20,9 @@ from sinkjax.runtime.interruption import Interrupted
 from sinkjax.study import results
 from sinkjax.study.registry import choose
 from sinkjax.transformer import implementations
-from tests.study.tiny import write_both
+from tests.study.tiny import write_both, write_sweep
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf"}
-SWEEP = """
-experiment: sweep
-model: {model}
-text: {text}
-prompts: 3
-length: 12
-probe: [attention_received, resid_max]
-edits:
-  - compose: []
-  - mask_key: {{key: 0, layers: {{each: "0:3"}}}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +42,6 @@ def finished(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("cli") / "mask"
     assert cli.main(["run", "kiya/mask", *tiny, "--out", str(out)]) == 0
     return out
-
-
-@pytest.fixture
-def sweep_file(files: Path, tmp_path: Path) -> Path:
-    file = tmp_path / "mine.yaml"
-    file.write_text(SWEEP.format(model=files / "model", text=files / "text.txt"))
-    return file
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -195,9 +177,9 @@ def test_a_plan_names_the_attention_of_each_sweep(tiny, capsys, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_sweep_of_a_file_runs(sweep_file, tmp_path, capsys, monkeypatch):
+def test_a_sweep_of_a_file_runs(files, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["sweep", str(sweep_file), "--seed", "1"]) == 0
+    assert cli.main(["sweep", str(write_sweep(files, tmp_path / "mine.yaml")), "--seed", "1"]) == 0
     assert "mask_key(key=0, layers=2)" in capsys.readouterr().out
     assert (tmp_path / "results" / "mine" / "report.html").is_file()
 

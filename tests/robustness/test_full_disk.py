@@ -14,7 +14,7 @@ import pytest
 
 from sinkjax.tasks import load_runs
 from tests.robustness.disk import Disk
-from tests.study.tiny import write_both
+from tests.study.tiny import write_both, write_sweep
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """
@@ -30,17 +30,6 @@ width: 64
 heads: 2
 mlp_width: 96
 """  # a state of 1.2 MB, a model of 0.4 MB
-SWEEP = """
-experiment: sweep
-model: {model}
-text: {text}
-prompts: 8
-length: 48
-probe: [attention_received, resid_max]
-edits:
-  - compose: []
-  - mask_key: {{key: {{each: "0:8"}}, layers: {{each: "0:3"}}}}
-"""
 COMMAND = """
 import resource, sys
 from sinkjax.cli.main import main
@@ -69,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two commands, what they read, and their caches."""
     folder = write_both(tmp_path_factory.mktemp("files"))
     (folder / "train.yaml").write_text(TRAIN)
-    (folder / "sweep.yaml").write_text(SWEEP.format(model=folder / "model", text=folder / "text.txt"))
+    write_sweep(folder, folder / "sweep.yaml", prompts=8, length=48, keys=8)
     return folder
 
 

@@ -11,19 +11,7 @@ from sinkjax.cli import main as cli
 from sinkjax.config_files.programs import typed
 from sinkjax.study.registry import choose
 from sinkjax.study.run import work
-from tests.study.tiny import write_model, write_text
-
-SWEEP = """
-experiment: sweep
-model: {model}
-text: {text}
-prompts: 3
-length: 12
-probe: [attention_received]
-edits:
-  - compose: []
-  - mask_key: {{key: 0}}
-"""
+from tests.study.tiny import write_model, write_sweep, write_text
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +20,7 @@ def files(tmp_path_factory):
     write_model(folder / "model")
     write_model(folder / "other", rms_norm_eps=1e-6)
     write_text(folder / "text.txt")
-    (folder / "mine.yaml").write_text(SWEEP.format(model=folder / "model", text=folder / "text.txt"))
+    write_sweep(folder, folder / "mine.yaml")
     return folder
 
 

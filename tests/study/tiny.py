@@ -20,6 +20,17 @@ LAYERS = 3
 HEADS = 4
 BOS = "<s>"
 SENTENCE = "the attention of a query goes to the first key and stays there whatever the text is about"
+SWEEP = """
+experiment: sweep
+model: {folder}/model
+text: {folder}/text.txt
+prompts: {prompts}
+length: {length}
+probe: [attention_received, resid_max]
+edits:
+  - compose: []
+  - mask_key: {{key: {{each: "0:{keys}"}}, layers: {{each: "0:3"}}}}
+"""
 
 
 def write_model(folder: Path, **other: object) -> Path:
@@ -47,6 +58,12 @@ def write_text(path: Path) -> Path:
     """Forty different paragraphs, one a line and each a document; about half of them are in the split "confirm"."""
     lines = (f"{SENTENCE[number:]} {SENTENCE[:number]}" for number in range(40))
     path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def write_sweep(folder: Path, path: Path, prompts: int = 3, length: int = 12, keys: int = 1) -> Path:
+    """A config of a sweep on the model and text that were written to `folder`."""
+    path.write_text(SWEEP.format(folder=folder, prompts=prompts, length=length, keys=keys))
     return path
 
 
