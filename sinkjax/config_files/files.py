@@ -36,25 +36,15 @@ def ends_all(error: SinkjaxError) -> bool:
     return isinstance(error, Unavailable) or (isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS))
 
 
-def write(path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None) -> None:
+def write(
+    path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None, new: bool = False
+) -> bool:
     """Write a file under a temporary name and rename it, or write an object directly. Safe for several processes.
 
     durable: whether the content reaches the disk before the rename, so that a power failure leaves no empty file. scratch: the
-    folder of the temporary name, by default the file's own. Errors: no permission, no space.
+    folder of the temporary name, by default the file's own. new: whether to leave an existing file alone: of several writers, one
+    succeeds. Returns whether it was written. Errors: no permission, no space.
     """
-    _write(path, content, durable, scratch, new=False)
-
-
-def write_new(path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None) -> bool:
-    """Write a file unless it exists: of several writers, one succeeds. Returns whether it was this one.
-
-    Errors: as for `write`.
-    """
-    return _write(path, content, durable, scratch, new=True)
-
-
-def _write(path: Location, content: str | bytes, durable: bool, scratch: Location | None, new: bool) -> bool:
-    """Write a file, or (with `new`) only if it does not exist; return whether it was written. Arguments: as for `write`."""
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
         with reached(path):
@@ -82,6 +72,11 @@ def _write(path: Location, content: str | bytes, durable: bool, scratch: Locatio
         return True
     except OSError as error:
         raise cannot_write(path, error, len(raw)) from error
+
+
+def write_new(path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None) -> bool:
+    """Write a file unless it exists, as `write`; returns whether it was this writer."""
+    return write(path, content, durable, scratch, new=True)
 
 
 def write_aside(path: Path, content: bytes) -> None:

@@ -291,9 +291,12 @@ def calls_of(number: int):
 
 NLL, AROUND = "nll/.zarray", "nll/.zattrs"
 NUMBERS = {
-    "a codec that unpickles": (lambda meta, found: meta[NLL].update(filters=[{"id": "pickle"}]), "has the codecs ['pickle']"),
-    "a compressor": (lambda meta, found: meta[NLL].update(compressor={"id": "zfpy"}), "compressor of the array 'nll' is"),
+    "a codec that unpickles": (
+        lambda meta, found: meta[NLL].update(filters=[{"id": "pickle"}], dtype="|O"), "the array 'nll' has the codecs ['pickle']",
+    ),
+    "a compressor": (lambda meta, found: meta[NLL].update(compressor={"id": "zfpy"}), "compressor of the array 'nll' is {'id':"),
     "a dtype of objects": (lambda meta, found: meta[NLL].update(dtype="|O"), "the dtype '|O'"),
+    "a dtype of fields": (lambda meta, found: meta[NLL].update(dtype=[["a", "<f4"]]), "x.zarr"),
     "a file outside": (lambda meta, found: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
     "another file": (lambda meta, found: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
     "10^9 edits, a chunk each": (many_edits, "the dimension 'edit' has"),
@@ -348,23 +351,11 @@ def test_a_chunk_that_decodes_to_another_size_is_damaged(store):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            lambda meta, found: meta["nll/.zarray"].update(filters=[{"id": "pickle"}], dtype="|O"),
-            "the array 'nll' has the codecs ['pickle']",
-        ),
-        (
-            lambda meta, found: meta["nll/.zarray"].update(compressor={"id": "zfpy"}),
-            "compressor of the array 'nll' is {'id': 'zfpy'}",
-        ),
-        (lambda meta, found: meta["nll/.zarray"].update(dtype="|O"), "the dtype '|O'"),
-        (lambda meta, found: meta["nll/.zarray"].update(dtype=[["a", "<f4"]]), "x.zarr"),
-        (lambda meta, found: meta.update({"../victim/.zattrs": {}}), "'../victim' cannot be the name of a file"),
-        (lambda meta, found: meta.update({"nll/evil": {}}), "'nll/evil' is no metadata of an array"),
-    ],
+    "name",
+    ["a codec that unpickles", "a compressor", "a dtype of objects", "a dtype of fields", "a file outside", "another file"],
 )
-def test_metadata_choose_no_code_and_no_file(store, sweep, change, words):
+def test_metadata_choose_no_code_and_no_file(store, sweep, name):
+    change, words = NUMBERS[name]
     poison(store, change)
     assert_refused(words, lambda: open_store(store), lambda: sweep(store))
     assert not (store.parent / "victim").exists()
