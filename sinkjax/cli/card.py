@@ -97,13 +97,13 @@ def card(arguments: Sequence[str]) -> None:
     say("prompts, with and without a BOS")
     about = ground(model, TextChoice(text=text, **asked), options.attention_impl)
     claimed(out, identity(about))  # before hours of work
-    found = measured(about, options.cost, say)
-    number, length = found.prompts["number"], found.prompts["length"]
-    caption = f"{number} prompts of {length} tokens; {found.prompts['text']}"
+    answer = measured(about, options.cost, say)
+    number, length = answer.prompts["number"], answer.prompts["length"]
+    caption = f"{number} prompts of {length} tokens; {answer.prompts['text']}"
     try:
-        show(f"Sink card of {options.model}", ("", ""), found.lines(), caption)
+        show(f"Sink card of {options.model}", ("", ""), answer.lines(), caption)
     finally:  # a pipe that nobody reads to its end must not lose the files
-        path = save_page(found, out)
+        path = save_page(answer, out)
     print(path)
 
 

@@ -74,13 +74,13 @@ class StudyOptions:
 def study(arguments: Sequence[str]) -> None:
     """print a study's program and text, or start your own from it"""
     options = read(StudyOptions, arguments, "study")
-    if (found := source(options.study)) is None:
+    if (program := source(options.study)) is None:
         raise unknown("study", options.study, [*studies(), STARTER], f"; {LIST}, and a study of your own is its file")
     if options.copy is None:
-        print(found.begin + (f"\n# {found.text_file}\n{found.text}" if found.text_file else ""), end="")
+        print(program.begin + (f"\n# {program.text_file}\n{program.text}" if program.text_file else ""), end="")
         return
-    if options.copy.suffix != found.suffix:
-        raise SinkjaxError(f"--copy needs a file that ends in {found.suffix}, not {options.copy}")
-    if not write_new(options.copy, found.begin):
+    if options.copy.suffix != program.suffix:
+        raise SinkjaxError(f"--copy needs a file that ends in {program.suffix}, not {options.copy}")
+    if not write_new(options.copy, program.begin):
         raise SinkjaxError(f"{options.copy} already exists")
     print(f"Change it, then: sinkjax run {options.copy}")

@@ -53,8 +53,8 @@ def with_edits(config: Training) -> Training:
     """Read a config's `edits` from their file, if they name one."""
     if not isinstance(config, AdamWTraining) or not config.edits or ":" in config.edits:
         return config
-    said = documents.parse(read_text(Path(config.edits)), config.edits)
-    return dataclasses.replace(config, edits=documents.dump(said))
+    listed = documents.parse(read_text(Path(config.edits)), config.edits)
+    return dataclasses.replace(config, edits=documents.dump(listed))
 
 
 def trainings() -> dict[str, str]:

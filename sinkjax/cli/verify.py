@@ -35,10 +35,10 @@ def verify(arguments: Sequence[str]) -> None:
     use_all_cores()
     start_jax(options.platform, "float32")
     how = options.attention_impl
-    found = sinkjax.verify(options.model, options.revision, options.ignore_keys, attention_impl=how)
-    note = f"eight tokens, {found.dtype}; rounding explains up to {found.tolerance:g} of a position's vector"
-    show(f"{options.model} here and in transformers", ("after", "largest difference", "relative"), found.rows(), note)
-    if found.first is not None:
+    comparison = sinkjax.verify(options.model, options.revision, options.ignore_keys, attention_impl=how)
+    note = f"eight tokens, {comparison.dtype}; rounding explains up to {comparison.tolerance:g} of a position's vector"
+    show(f"{options.model} here and in transformers", ("after", "largest difference", "relative"), comparison.rows(), note)
+    if comparison.first is not None:
         raise SinkjaxError(
-            f"{options.model} computes something else in transformers than here: it differs first after {found.first}"
+            f"{options.model} computes something else in transformers than here: it differs first after {comparison.first}"
         )

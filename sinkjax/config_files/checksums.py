@@ -22,8 +22,8 @@ def write_checksums(folder: Path, but: Collection[str] = (), durable: bool = Fal
     Errors: no space; a file cannot be read.
     """
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    found = {name: _measured(path) for name, path in files.items() if name not in (SUMS, *but)}
-    write(folder / SUMS, json.dumps(found, indent=1) + "\n", durable)
+    sums = {name: _measured(path) for name, path in files.items() if name not in (SUMS, *but)}
+    write(folder / SUMS, json.dumps(sums, indent=1) + "\n", durable)
 
 
 def damage(folder: Path, names: Collection[str] | None = None) -> str | None:

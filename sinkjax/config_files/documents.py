@@ -202,14 +202,14 @@ def convert(value: Any, hint: Any, what: str) -> Any:
 
 def records(hint: Any) -> dict[str, type]:
     """Map names to classes of all records that a hint allows; for an abstract class, the subclasses in its package."""
-    found: list[type] = []
+    classes: list[type] = []
     for option in options(hint):
         derived = [option] if inspect.isclass(option) else []
         for cls in derived:  # grows during iteration
             package = option.__module__.rpartition(".")[0]
             derived += [heir for heir in cls.__subclasses__() if heir.__module__.rpartition(".")[0] == package]
-        found += [cls for cls in derived if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)]
-    return {cls.__name__: cls for cls in found}
+        classes += [cls for cls in derived if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)]
+    return {cls.__name__: cls for cls in classes}
 
 
 def options(hint: Any) -> tuple[Any, ...]:

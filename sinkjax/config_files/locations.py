@@ -88,8 +88,8 @@ def usable(path: Location) -> Iterator[None]:
 
 def url_protocol(out: Any) -> str | None:
     """Return the part of a URL before "://", or None for a local path."""
-    scheme, found, _ = str(out).partition(":/")
-    return scheme if found and len(scheme) > 1 and "/" not in scheme else None
+    scheme, slash, _ = str(out).partition(":/")
+    return scheme if slash and len(scheme) > 1 and "/" not in scheme else None
 
 
 def is_remote(path: Location) -> bool:
@@ -102,11 +102,11 @@ def open_file(file: Path, most: int | None = None) -> Iterator[BinaryIO]:
     """Open a file of at most `most` bytes. Errors: OSError, of which NotAFile says that it is none, or larger."""
     at_once = getattr(os, "O_NONBLOCK", 0)  # the path may be a pipe whose other end nobody opens
     with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
-        found = os.fstat(stream.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise NotAFile(errno.EINVAL, "it is a pipe or a device", str(file))
-        if most is not None and found.st_size > most:
-            raise NotAFile(errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {most:,} are expected", str(file))
+        if most is not None and status.st_size > most:
+            raise NotAFile(errno.EFBIG, f"it has {status.st_size:,} bytes, and at most {most:,} are expected", str(file))
         yield stream
 
 
@@ -137,8 +137,8 @@ def listed(folder: Location) -> list[str]:
         if not is_remote(folder):
             return [entry.name for entry in folder.iterdir()]
         root = folder.path.rstrip("/") + "/"
-        found = (name.partition(root)[2] for name in folder.fs.find(folder.path))
-        return [name for name in found if name and not name.endswith("/")]
+        names = (name.partition(root)[2] for name in folder.fs.find(folder.path))
+        return [name for name in names if name and not name.endswith("/")]
     return []
 
 

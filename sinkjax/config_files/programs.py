@@ -79,5 +79,5 @@ def place_of(error: Exception) -> str:
     file = frame.f_code.co_filename
     if file not in _ran:
         return ""
-    said = " ".join("".join(traceback.TracebackException.from_exception(error).format_exception_only()).split())
-    return f"{file}, line {line}: {said}"
+    sentence = " ".join("".join(traceback.TracebackException.from_exception(error).format_exception_only()).split())
+    return f"{file}, line {line}: {sentence}"

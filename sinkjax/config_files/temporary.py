@@ -58,16 +58,16 @@ def sweep(folder: Path, name: str) -> None:
     """Remove temporary files and folders that killed processes left for `name` in a folder, where the file system has locks."""
     with contextlib.suppress(OSError):
         for entry in [*os.scandir(folder)]:
-            found = LEFT.fullmatch(entry.name)
-            if found and found[1] == name and (entry.name.endswith(".new") or (folder / name).exists()):
+            leftover = LEFT.fullmatch(entry.name)
+            if leftover and leftover[1] == name and (entry.name.endswith(".new") or (folder / name).exists()):
                 _remove_unheld(Path(entry.path))
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Exchange two names in one step. Returns whether the system and the file system can. Errors: OSError."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        names = os.fsencode(one), os.fsencode(other)
+        names = os.fsencode(first), os.fsencode(second)
         if sys.platform == "darwin":
             failed = library.renamex_np(*names, ctypes.c_uint(2))  # RENAME_SWAP
         else:

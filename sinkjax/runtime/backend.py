@@ -43,16 +43,16 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
 
         processes.join()
     try:
-        found = jax.default_backend()
+        backend = jax.default_backend()
     except (AssertionError, RuntimeError) as error:  # AssertionError: a platform without an installed plugin
         why = " ".join(str(error).split()) or f"{PLATFORMS_VARIABLE} names a platform that JAX does not have"
         raise SinkjaxError(f"JAX finds no device to compute on: {why}") from None
-    if platform not in ("auto", found):
+    if platform not in ("auto", backend):
         raise SinkjaxError(
-            f"platform {platform!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda12], sinkjax[cuda13] and"
+            f"platform {platform!r} was asked for, but JAX has only {backend!r} here; sinkjax[cuda12], sinkjax[cuda13] and"
             " sinkjax[tpu] bring others"
         )
-    print(f"platform: {found} ({jax.local_device_count()} x {jax.local_devices()[0].device_kind})", file=sys.stderr)
+    print(f"platform: {backend} ({jax.local_device_count()} x {jax.local_devices()[0].device_kind})", file=sys.stderr)
 
 
 def use_all_cores() -> None:

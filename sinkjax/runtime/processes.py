@@ -79,9 +79,9 @@ def rank() -> tuple[int, int]:
     if joined():
         return jax.process_index(), jax.process_count()
     for count, number in (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), (COUNT, NUMBER)):
-        found = [os.environ.get(name, "") for name in (number, count)]
-        if all(text.isdecimal() for text in found) and int(found[0]) < int(found[1]):
-            return int(found[0]), int(found[1])
+        stated = [os.environ.get(name, "") for name in (number, count)]
+        if all(text.isdecimal() for text in stated) and int(stated[0]) < int(stated[1]):
+            return int(stated[0]), int(stated[1])
     return 0, 1
 
 
@@ -99,10 +99,10 @@ def by_first(action: Callable[[], T]) -> T | None:
     """Run an action in the first process and return its result, None in the others, which wait; its errors are raised in all."""
     if not joined():
         return action()
-    found, raised = None, None
+    result, raised = None, None
     if first():
         try:
-            found = action()
+            result = action()
         except BaseException as error:  # the others must be told first
             raised = error
     message = _of_first("" if raised is None else str(raised) or type(raised).__name__)
@@ -110,13 +110,13 @@ def by_first(action: Callable[[], T]) -> T | None:
         raise raised
     if message:
         raise SinkjaxError(message)
-    return found
+    return result
 
 
 def from_first(action: Callable[[], Any]) -> Any:
     """Run `action` in the first process and return its JSON result in all; if it raises, all processes raise."""
-    found = by_first(action)
-    return json.loads(_of_first(json.dumps(found))) if joined() else found
+    result = by_first(action)
+    return json.loads(_of_first(json.dumps(result))) if joined() else result
 
 
 def _of_first(text: str) -> str:
