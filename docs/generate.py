@@ -87,7 +87,7 @@ PUBLIC = {
 PARTS = (
     "sinkjax.cards.where.SinkPlaces",
     "sinkjax.cards.where.Activation",
-    "sinkjax.cards.hangs.Hangs",
+    "sinkjax.cards.cause.Cause",
     "sinkjax.cards.maker.Maker",
     "sinkjax.cards.purpose.Purpose",
     "sinkjax.cards.cost.Cost",
@@ -97,10 +97,10 @@ PARTS = (
 CARD_JSON = """## The fields of card.json
 
 `card.json` has the fields of `sinkjax.Card`, each part as an object with the fields below. A number with an interval is an
-object of `mean`, `low` and `high` (95%; null for a single prompt) and `n`, the number of prompts. `maker` is a sentence if
-there is no activation to explain, `purpose` is null without a sink, and `prefix` has the token ids of `prefix.safetensors`.
-Three fields are added: `advice`, a list of sentences; `version`, which names this schema and changes when a field does; and
-`checksum`, which covers all other fields."""
+object of `mean`, `low` and `high` (95%; null for a single prompt) and `n`, the number of prompts. `cause` is named
+`hangs` there; `maker` is a sentence if there is no activation to explain, `purpose` is null without a sink, and `prefix` has the
+token ids of `prefix.safetensors`. Three fields are added: `advice`, a list of sentences; `version`, which names this schema
+and changes when a field does; and `checksum`, which covers all other fields."""
 MODULES = {
     "metrics": "Metrics of a record",
     "intervals": "Intervals",

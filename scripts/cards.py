@@ -222,11 +222,11 @@ CASES: dict[str, Case] = {
 
 def answer(card: sinkjax.Card) -> dict[str, Any]:
     """The fields of a card that a truth may have."""
-    made, kind = card.maker, card.hangs.kind
+    made, kind = card.maker, card.cause.kind
     return {
         "kind": kind,
         "position": card.where.position,
-        "tokens": sorted(token for token, _ in card.hangs.tokens),
+        "tokens": sorted(token for token, _ in card.cause.tokens),
         "dim": card.where.activation.dim,
         "weight": None if isinstance(made, str) else list(made.weight),
         "maker": made.split(":")[0].removeprefix("the ") if isinstance(made, str) else made.part,

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.cards import files
+from sinkjax.cards.cause import Cause, cause_of
 from sinkjax.cards.cost import FIRST, REMEDIES, TENSOR, Cost, cost, worth_it
-from sinkjax.cards.ground import EPS, Ground, TextChoice, ground, signed
-from sinkjax.cards.hangs import Hangs, hangs
+from sinkjax.cards.ground import EPS, Ground, ground, signed
 from sinkjax.cards.maker import Maker, maker
 from sinkjax.cards.purpose import Purpose, purpose
-from sinkjax.cards.where import SinkPlaces, text_of, where
+from sinkjax.cards.where import SinkPlaces, where
 from sinkjax.checkpoints.model import Model
 from sinkjax.data.prompts import trained_prefix
 from sinkjax.data.reading import Division
@@ -41,13 +42,13 @@ class Card:
             amount by which it lowers the loss; `trained`, the text that came first in the model's training; `known`, how this is
             known; and `lack`, the number of prompts that do not begin with it.
         where: Whether and where the model sinks.
-        hangs: The cause of the sink: its position, its token, or something else.
+        cause: The cause of the sink: its position, its token, or something else.
         maker: The components that make the activation; a sentence if there is no activation to explain.
         purpose: The model's use of the sink; None without a sink.
         cost: The sink's cost with few bits and few keys, and with the remedies, on other prompts if the text has any.
         mask: `precision` and `recall` of `sink_mask` with `sink_tokens()`, on the prompts of `cost`; `by_position`, the same for
             the position of the sinks; and `by_token`, a list of the same for each token that is known to sink.
-        prefix: The keys and values of `hangs.best`; None without a sink, or if they would depend on the text.
+        prefix: The keys and values of `cause.best`; None without a sink, or if they would depend on the text.
     """
 
     model: dict[str, Any]
@@ -55,7 +56,7 @@ class Card:
     passages: dict[str, list[list[int]]]
     bos: dict[str, Any]
     where: SinkPlaces
-    hangs: Hangs
+    cause: Cause
     maker: Maker | str
     purpose: Purpose | None
     cost: Cost
@@ -68,7 +69,7 @@ class Card:
             ("sinks", self.where.sentence()),
             ("elsewhere", self._elsewhere()),
             ("activation", self.where.said_of_activation()),
-            ("depends on", self.hangs.sentence()),
+            ("depends on", self.cause.sentence()),
             ("checked by", self._checked()),
             ("BOS", self._bos()),
             ("made by", self.maker if isinstance(self.maker, str) else self.maker.sentence()),
@@ -86,14 +87,13 @@ class Card:
             advice.append("give every text its BOS (--bos model)")
         if self.bos["gain"] is None and self.bos["lack"]:
             advice.append(f"begin every prompt with {self.bos['trained']!r}")
-        if plain is not None and worth_it(plain):
-            place = self.where.position
-            said = "; or ".join(f"{REMEDIES[name].format(key=place)}: {signed(loss)}" for name, loss in self.cost.remedies())
-            advice += [f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {said}"] * bool(said)
-        advice += [self._eviction()] * bool(self._eviction())
+        remedies = [f"{REMEDIES[name].format(key=self.where.position)}: {signed(loss)}" for name, loss in self.cost.remedies()]
+        if plain is not None and worth_it(plain) and remedies:
+            advice.append(f"with 8 bits and a scale per tensor ({signed(plain, ' nats')}), {'; or '.join(remedies)}")
+        advice.append(self._eviction())
         if not self.where.sinks and not self.where.activation.stands_out:
             advice.append("nothing to protect: no head sinks on a key, and no activation stands out")
-        return advice
+        return list(filter(None, advice))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -118,7 +118,11 @@ class Card:
     def files(self) -> dict[str, bytes]:
         """Return the files by name."""
         about = dataclasses.asdict(dataclasses.replace(self, prefix=None))
-        about |= {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
+        about |= {
+            "hangs": about.pop("cause"),
+            "advice": self.advice(),
+            "prefix": None if self.prefix is None else list(self.prefix.tokens),
+        }
         model = {"model": {name: self.model.get(name) for name in ("name", "dtype", "weights", "config")}}
         contents = {files.CARD: about, files.SINKS: model | self.sink_tokens() | self.mask, files.CLAMP: model | self.clamp()}
         prefix = {} if self.prefix is None else {files.PREFIX: self.prefix.packed()}
@@ -126,7 +130,7 @@ class Card:
 
     def sink_tokens(self) -> dict[str, Any]:
         """Return the sinks for `sink_mask`: positions, or token ids that are sinks at any position."""
-        return _sink_tokens(self.where, self.hangs) | {"vocab_size": self.model["vocab_size"]}
+        return _sink_tokens(self.where, self.cause) | {"vocab_size": self.model["vocab_size"]}
 
     def clamp(self) -> dict[str, Any]:
         """Return where an activation stands out (position, dims, layers), its mean value by layer and dim, and the largest |h| at
@@ -145,7 +149,7 @@ class Card:
         return "; ".join(said)
 
     def _checked(self) -> str:
-        cause, heads = self.hangs, "the heads that sink" if self.where.sinks else "all heads"
+        cause, heads = self.cause, "the heads that sink" if self.where.sinks else "all heads"
         said = [f"attention of {heads} to position {self.where.position}: {three_digits(cause.unedited['mean'])}"]
         for text, number in (
             ("to the next token if that one is hidden", cause.masked),
@@ -160,20 +164,17 @@ class Card:
 
     def _eviction(self) -> str:
         """Say whether the sink's key may leave a cache, from the windows measured here, or else from hiding it."""
-        said = f"never evict the key at position {self.where.position} from a cache"
         if not self.where.sinks or self.purpose is None:
             return ""
-        if self.cost.evicted:
-            cost = next((cost for cost in self.cost.evicted if worth_it(cost)), None)  # of the smallest cache that decides it
-            if cost is None:
-                return ""
-            size, kept = cost["keys"], cost["kept"]
-            more = f"the last {size} keys cost {signed(cost, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
-            return f"{said}: {more}"
-        hidden = self.purpose.loss["key hidden"]
-        if not worth_it(hidden):
+        evicted, hidden = self.cost.evicted, self.purpose.loss["key hidden"]
+        decisive = next(filter(worth_it, evicted or [hidden]), None)  # of the smallest cache that decides it
+        if decisive is None:
             return ""
-        return f"{said}: hiding it from all later tokens costs {signed(hidden, ' nats')} (no small cache was measured)"
+        why = f"hiding it from all later tokens costs {signed(hidden, ' nats')} (no small cache was measured)"
+        if evicted:
+            size, kept = decisive["keys"], decisive["kept"]
+            why = f"the last {size} keys cost {signed(decisive, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
+        return f"never evict the key at position {self.where.position} from a cache: {why}"
 
     def _bos(self) -> str:
         gain, lack = self.bos["gain"], self._lack()
@@ -235,8 +236,7 @@ def card(
             loss is not finite, for example because the model overflows in float16.
     """
     log("prompts, with and without a BOS")
-    chosen = TextChoice(text=text, prompts=prompts, length=length, seed=seed, field=field, documents=documents)
-    return measured(ground(model, chosen, attention_impl), more, log)
+    return measured(ground(model, text, prompts, length, seed, field, documents, attention_impl), more, log)
 
 
 def identity(about: Ground) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
     log("where the sinks are")
     places = where(about)
     log("their cause: edits, and tokens alone")
-    cause = hangs(about, places)
+    cause = cause_of(about, places)
     log("their maker")
     made = maker(about, places)
     log("their purpose")
@@ -263,11 +263,11 @@ def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
         passages=about.passages,
         bos=_bos(about),
         where=places,
-        hangs=cause,
+        cause=cause,
         maker=made,
         purpose=use,
         cost=cost(about, places, prefix, more),
-        mask=_quality(about, places, cause),
+        mask=_quality(about.seen(about.of_other, about.other), about.other.tokens, places, cause),
         prefix=prefix,
     )
 
@@ -280,12 +280,12 @@ def _model(model: Model) -> dict[str, Any]:
     return {**model.source, "weights": identity.weights, "config": identity.config, "vocab_size": model.config.vocab_size}
 
 
-def _sink_tokens(places: SinkPlaces, cause: Hangs) -> dict[str, Any]:
+def _sink_tokens(places: SinkPlaces, cause: Cause) -> dict[str, Any]:
     tokens = [token for token, _ in cause.tokens]
     return {"positions": [places.position] if places.sinks and not tokens else [], "tokens": tokens}
 
 
-def _prefix(model: Model, places: SinkPlaces, cause: Hangs) -> SinkPrefix | None:
+def _prefix(model: Model, places: SinkPlaces, cause: Cause) -> SinkPrefix | None:
     """Compute the prefix of the best token; None without a sink, or where its keys would depend on the text."""
     if not places.sinks or cause.best is None:
         return None
@@ -295,16 +295,24 @@ def _prefix(model: Model, places: SinkPlaces, cause: Hangs) -> SinkPrefix | None
         return None
 
 
-def _quality(about: Ground, places: SinkPlaces, cause: Hangs) -> dict[str, Any]:
+def _quality(received: NDArray[Any], ids: NDArray[Any], places: SinkPlaces, cause: Cause) -> dict[str, Any]:
     """Return the share of marked tokens that are a head's sink, and the share of all sinks (of heads and prompts) on them, of the
-    mask in the files, of its position, and of each token that sinks anywhere or was a sink elsewhere in these prompts."""
-    prompts = about.other
-    received = about.seen(about.of_other, prompts)
+    mask in the files, of its position, and of each token that sinks anywhere or was a sink elsewhere in these prompts.
+
+    Args:
+        received: Mean attention to each key, float[prompt, layer, head, key], NaN if it has too few queries.
+        ids: Token ids, int[prompt, key].
+        places: Where the sinks are.
+        cause: Their cause.
+
+    Returns:
+        The content of `Card.mask`.
+    """
     counts = np.asarray((np.nan_to_num(received) > EPS).sum(axis=(1, 2)))  # heads that sink on each key
     measured = ~np.isnan(received[:, 0, 0])
 
     def quality(positions: list[int], tokens: list[int]) -> dict[str, float | None]:
-        marked = counts[files.sink_mask(prompts.tokens, {"positions": positions, "tokens": tokens}) & measured]
+        marked = counts[files.sink_mask(ids, {"positions": positions, "tokens": tokens}) & measured]
         return {
             "precision": float((marked > 0).mean()) if len(marked) else None,
             "recall": float(marked.sum() / counts.sum()) if counts.any() else None,
@@ -323,5 +331,5 @@ def _bos(about: Ground) -> dict[str, Any]:
     gain = None if about.gain is None else about.number(about.gain)
     trained, known = ([], "") if about.model.tokenizer is None else trained_prefix(about.model)
     lack = int((about.own.tokens[:, : len(trained)] != np.asarray(trained, int)).any(axis=1).sum())
-    said = "".join(text_of(about, token) for token in trained)
-    return {"policy": about.wants, "token": about.bos, "gain": gain, "trained": said, "known": known, "lack": lack}
+    said = "".join(about.text_of(token) for token in trained)
+    return {"policy": about.policy, "token": about.bos, "gain": gain, "trained": said, "known": known, "lack": lack}

@@ -101,7 +101,7 @@ def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: b
 
     Args:
         ground: The prompts.
-        found: Where the sinks and activations are.
+        places: Where the sinks and activations are.
         prefix: The sink prefix, if the model has one.
         more: Also the other remedies, 8 bits per channel, 4 bits, and caches of 16, 64 and 256 keys, where prompts have more.
 
@@ -128,7 +128,7 @@ def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: b
         else:
             saved = prompts.number(added[TENSOR] - added[name]) if name in REMEDIES and TENSOR in added else None
             rows.append(CostRow(name, prompts.number(added[name]), saved=saved))
-    on = "the same passages" if ground.fresh is None else "other passages"
+    on = "the same passages" if ground.rest is ground.first else "other passages"
     return Cost(prompts.number(mean_loss(base)), rows, [key], _evicted(prompts, added, key), on)
 
 
@@ -170,11 +170,9 @@ def worth_it(loss: Mapping[str, Any]) -> bool:
 
 def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:
     """Return the loss that a setting adds, by prompt. A prefix replaces the BOS, so only shared tokens count."""
-    if "past" not in setting or ground.wants != "model":
+    if "past" not in setting or ground.policy != "model":
         how = "auto" if setting.keys() & {"cache", "past"} else ground.attention_impl
         nll = evaluate(ground.model, ground.other.tokens, attention_impl=how, **setting).nll
         return mean_loss(nll, base).astype(np.float64)
-    plain = ground.plain if ground.fresh is None else ground.fresh_plain
-    assert plain is not None
-    nll = evaluate(ground.model, plain.tokens, **setting).nll  # its last token was cut from the prompts with BOS
+    nll = evaluate(ground.model, ground.rest["none"].tokens, **setting).nll  # its last token was cut from the prompts with BOS
     return mean_loss(nll[:, :-2], base[:, 1:-1]).astype(np.float64)

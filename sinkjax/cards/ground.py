@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -86,46 +86,74 @@ def signed(number: Mapping[str, Any], unit: str = "") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """A model and the same passages with and without its BOS.
+    """A model on the passages of its card, with and without its BOS: what several parts of a card read is measured once.
 
     Attributes:
         model: The model.
-        own: The prompts as the model wants them: with BOS if that lowers the loss of the tokens that both have.
-        plain: The prompts without a BOS; None if the card was given token ids.
+        first: The prompts on which sinks are found, by `bos`: "none", and "model" if the model's files name a BOS; None for token
+            ids.
+        rest: The same of the prompts of costs and remedies, half as many; `first` itself if the text has no more.
         bos: The BOS that the model's files name, or None.
-        wants: "model" or "none", the `bos` that the model wants; None for token ids.
-        gain: Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare.
         text: The source of the prompts.
-        fresh: Other prompts of the same source, half as many, as the model wants them, for costs and remedies; None if the source
-            has no more.
-        fresh_plain: The same without a BOS.
         attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have an attention of their own.
-        unedited: The unedited model's numbers on `own`, with the vectors of position 0 in all layers.
-        bare: The same on `plain`; None if the card was given token ids.
     """
 
     model: Model
-    own: Prompts
-    plain: Prompts | None
+    first: dict[str | None, Prompts]
+    rest: dict[str | None, Prompts]
     bos: int | None
-    wants: str | None
-    gain: NDArray[np.float64] | None
     text: str
-    fresh: Prompts | None
-    fresh_plain: Prompts | None
-    attention_impl: str
-    unedited: Numbers
-    bare: Numbers | None
+    attention_impl: str = AUTO
+
+    @cached_property
+    def unedited_by_bos(self) -> dict[str | None, Numbers]:
+        """All that is read of the unedited model on `first`, with the vectors of position 0: one forward for each `bos`."""
+        names = (self.statistic, f"{self.statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
+        probe = replace(Probe.of(*names), capture=self._captures(0))
+        return {policy: self.record(prompts, probe) for policy, prompts in self.first.items()}
+
+    @cached_property
+    def gain(self) -> NDArray[np.float64] | None:
+        """Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare."""
+        if "model" not in self.first:
+            return None
+        bare, begun = (self.unedited_by_bos[policy]["nll"] for policy in ("none", "model"))
+        return mean_loss(bare[:, SKIPPED:-2], begun[:, SKIPPED + 1 : -1]).astype(np.float64)
+
+    @cached_property
+    def policy(self) -> str | None:
+        """The `bos` with the lower loss of the tokens that both have, "model" or "none"; None for token ids."""
+        return next(iter(self.first)) if self.gain is None else "model" if np.mean(self.gain) > 0 else "none"
+
+    @property
+    def own(self) -> Prompts:
+        """The prompts on which sinks are found, as the model wants them."""
+        return self.first[self.policy]
+
+    @property
+    def other(self) -> Prompts:
+        """Those of costs and remedies."""
+        return self.rest[self.policy]
+
+    @property
+    def unedited(self) -> Numbers:
+        """The unedited model's numbers on `own`."""
+        return self.unedited_by_bos[self.policy]
 
     @property
     def statistic(self) -> str:
-        """The statistic of attention to a key."""
-        return _statistic(self.model)
+        """The statistic of attention to a key: its share of a row, where rows do not sum to 1."""
+        return "attention_received" if self.model.config.normaliser.rows_sum_to_1 else "attention_share"
 
     @property
     def at(self) -> int:
         """A position in the first third of the prompts, where a token is isolated or put."""
         return max(2, self.own.tokens.shape[1] // 3)
+
+    def text_of(self, token: int) -> str:
+        """Return a token's text, or its id if there is no tokenizer."""
+        tokenizer = self.model.tokenizer
+        return str(token) if tokenizer is None else str(tokenizer.tokens([token])[0])
 
     def measure(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
         """Measure statistics under each edit, by default the attention to keys; arrays begin with an axis over edits."""
@@ -135,18 +163,32 @@ class Ground:
 
     def record(self, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
         """Measure statistics. Errors: a loss is not finite."""
-        return _record(self.model, prompts, probe, self.attention_impl, edits)
+        how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": self.attention_impl}
+        out = forward(self.model, prompts.tokens, edits=edits, probe=probe, **how)
+        record = {name: np.asarray(array) for name, array in out.record.items()}
+        if "nll" in record:
+            scored = np.arange(record["nll"].shape[1]) < prompts.lengths[:, None] - 1
+            wrong = int((scored & ~np.isfinite(record["nll"])).any(axis=1).sum())
+            refuse(
+                wrong > 0,
+                f"the loss of {wrong} of {len(prompts.tokens)} prompts is not finite in {self.model.source.get('dtype')}: load "
+                "the model in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite",
+            )
+        return record
+
+    def _captures(self, key: int) -> tuple[Capture, ...]:
+        """Capture the vectors of one position in all layers, of the sites that the model has."""
+        config = self.model.config
+        sites = [site for site in VECTORS if not lacks(config, site)]
+        return tuple(
+            Capture(site, positions=(key,), name=site) for site in sites if site != Site.NEURON or config.experts is None
+        )
 
     @cached_property
     def vectors(self) -> Numbers:
         """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
-        captured = self.unedited if self.key == 0 else self.record(self.own, Probe(capture=_vectors(self.model, self.key)))
+        captured = self.unedited if self.key == 0 else self.record(self.own, Probe(capture=self._captures(self.key)))
         return {site: np.asarray(captured[site], np.float64)[:, :, 0] for site in VECTORS if site in captured}
-
-    @property
-    def other(self) -> Prompts:
-        """The prompts of costs and remedies: `fresh`, or the card's own if there are none."""
-        return self.fresh or self.own
 
     @property
     def passages(self) -> dict[str, list[list[int]]]:
@@ -156,7 +198,7 @@ class Ground:
     @cached_property
     def of_other(self) -> Numbers:
         """The unedited model's attention and loss on those."""
-        return self.unedited if self.fresh is None else self.record(self.fresh, Probe.of(self.statistic, "nll"))
+        return self.unedited if self.rest is self.first else self.record(self.other, Probe.of(self.statistic, "nll"))
 
     @cached_property
     def hidden(self) -> Numbers:
@@ -196,125 +238,67 @@ class Ground:
         return self.own.part(slice(len(values))).number(values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextChoice:
-    """The text of a card and the passages of it: the arguments of `sinkjax.card` with these names."""
-
-    text: Any = "packaged"
-    prompts: int | None = None
-    length: int | None = None
-    seed: int = 0
-    field: str = "text"
-    documents: Division = "auto"
-
-
-def ground(model: Model, chosen: TextChoice, attention_impl: str = AUTO) -> Ground:
-    """Choose the passages of a card, with the BOS that the model wants.
-
-    Args:
-        model: The model.
-        chosen: The text and what is chosen from it.
-        attention_impl: As for `Ground`.
-
-    Returns:
-        The prompts.
-
-    Raises:
-        SinkjaxError: The model has no vocabulary; a text needs a tokenizer; there are too few passages, or too short ones.
-    """
+def ground(
+    model: Model,
+    text: Any = "packaged",
+    prompts: int | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    field: str = "text",
+    documents: Division = "auto",
+    attention_impl: str = AUTO,
+) -> Ground:
+    """Choose the passages of a card. Arguments and errors: see `sinkjax.card`."""
     check_model(model)
-    config, tokenizer, text = model.config, model.tokenizer, chosen.text
-    check_sizes(chosen.prompts, chosen.length, chosen.seed)
-    one_of("documents", chosen.documents, get_args(Division))
+    config, tokenizer = model.config, model.tokenizer
+    check_sizes(prompts, length, seed)
+    one_of("documents", documents, get_args(Division))
     refuse(config.vocab_size is None, "this model has no vocabulary, so a card of it cannot be made")
     bos = None if tokenizer is None else tokenizer.bos
-    if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(one, str) for one in text)):
+    if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(each, str) for each in text)):
         tokens, lengths, _ = check_batch(text, None, config, tokenizer)
-        own = Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))
         refuse(tokens.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {tokens.shape[1]}")
-        unedited = _unedited(model, own, attention_impl)
-        return Ground(model, own, None, bos, None, None, "token ids", None, None, attention_impl, unedited, None)
+        ids: dict[str | None, Prompts] = {None: Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))}
+        return Ground(model, ids, ids, bos, "token ids", attention_impl)
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
     if isinstance(text, str | Path):
-        found, prompts, length = _passages(chosen, config.context, size=lambda passage: len(tokenizer.encode(passage)))
-        texts, source = list(found.texts), found.source
-        clusters = np.unique(found.genres if all(found.genres) else found.documents, return_inverse=True)[1]
+        how = {"size": lambda passage: len(tokenizer.encode(passage)), "field": field, "division": documents}
+        selected, count, most = _passages(text, prompts, length, seed, config.context, how)
+        texts, source = list(selected.texts), selected.source
+        clusters = np.unique(selected.genres if all(selected.genres) else selected.documents, return_inverse=True)[1]
     else:
-        prompts, length, source, clusters = len(text), min(chosen.length or LENGTH, config.context), "texts", None
-        texts = list(text)
-    ids = first_tokens(model, texts, "none", length)
-    length = int(ids[1].min())  # all prompts are as long as the shortest
-    refuse(length < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {length}")
-    both = {"none": Prompts(ids[0][:, :length], ids[1].clip(max=length), clusters)}
+        texts, count, most, source, clusters = list(text), len(text), min(length or LENGTH, config.context), "texts", None
+    tokens, lengths = first_tokens(model, texts, "none", most)
+    shortest = int(lengths.min())  # all prompts become as long
+    refuse(shortest < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {shortest}")
+    every: dict[str | None, Prompts] = {"none": Prompts(tokens, lengths, clusters).cut(shortest)}
     if bos is not None:
-        both["model"] = Prompts(*first_tokens(model, texts, "model", length), clusters)
-    first, rest = slice(prompts), slice(prompts, None)
-    numbers = {policy: _unedited(model, each.part(first), attention_impl) for policy, each in both.items()}
-    wants, gain = "none", None
-    if bos is not None:
-        gain = mean_loss(numbers["none"]["nll"][:, SKIPPED:-2], numbers["model"]["nll"][:, SKIPPED + 1 : -1]).astype(np.float64)
-        wants = "model" if np.mean(gain) > 0 else "none"
-    fresh, fresh_plain = (both[policy].part(rest) if len(texts) > prompts else None for policy in (wants, "none"))
-    own, plain = both[wants].part(first), both["none"].part(first)
-    parts: dict[str, Any] = {"fresh": fresh, "fresh_plain": fresh_plain, "unedited": numbers[wants], "bare": numbers["none"]}
-    return Ground(model, own, plain, bos, wants, gain, source, attention_impl=attention_impl, **parts)
+        every["model"] = Prompts(*first_tokens(model, texts, "model", shortest), clusters)
+    first = {policy: each.part(slice(count)) for policy, each in every.items()}
+    rest = {policy: each.part(slice(count, None)) for policy, each in every.items()} if len(texts) > count else first
+    return Ground(model, first, rest, bos, source, attention_impl)
 
 
-def _passages(chosen: TextChoice, context: int, size: Callable[[str], int]) -> tuple[Passages, int, int]:
+def _passages(
+    text: str | Path, prompts: int | None, length: int | None, seed: int, context: int, how: dict[str, Any]
+) -> tuple[Passages, int, int]:
     """Choose half as many again as asked for, or, if there are fewer, those; return them, the number of the first, the length.
 
     Unless a number is asked for, all passages of a user's text are chosen, up to the usual number; `DIVIDED` or more are divided.
     """
-    given = {name for name in ("prompts", "length") if getattr(chosen, name) is not None}
-    number, T = chosen.prompts or PROMPTS, min(chosen.length or LENGTH, context)
-    every, fit = number + (number + 1) // 2, ""  # with those for costs and remedies
-    how: dict[str, Any] = {"size": size, "field": chosen.field, "division": chosen.documents}
-    if chosen.text not in SOURCES:
-        wanted = every
+    given = {name for name, value in (("prompts", prompts), ("length", length)) if value is not None}
+    count, T = prompts or PROMPTS, min(length or LENGTH, context)
+    wanted, fit = count + (count + 1) // 2, ""  # with those for costs and remedies
+    if text not in SOURCES:
+        every = wanted
         if len(given) < 2:
-            every, T, fit = fitted(chosen.text, number if chosen.prompts else every, T, given=given, **how)
-        if chosen.prompts is None:
-            number = every if every < DIVIDED else every - every // 3
-        else:
-            every = wanted
-    how |= {"length": T, "seed": chosen.seed}
+            every, T, fit = fitted(text, count if prompts else wanted, T, given=given, **how)
+        if prompts is None:
+            wanted, count = every, every if every < DIVIDED else every - every // 3
+    how = how | {"length": T, "seed": seed}
     try:
-        selected = passages(chosen.text, every, **how)
+        selected = passages(text, wanted, **how)
     except SinkjaxError:
-        selected = passages(chosen.text, number, **how)
-    return replace(selected, source=fit or selected.source), number, T
-
-
-def _statistic(model: Model) -> str:
-    """Return the statistic of attention to a key: its share of a row, where rows do not sum to 1."""
-    return "attention_received" if model.config.normaliser.rows_sum_to_1 else "attention_share"
-
-
-def _unedited(model: Model, prompts: Prompts, attention_impl: str) -> Numbers:
-    """Measure everything that the parts of a card read of an unedited model, in one forward."""
-    names = (_statistic(model), f"{_statistic(model)}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
-    return _record(model, prompts, replace(Probe.of(*names), capture=_vectors(model, 0)), attention_impl)
-
-
-def _record(model: Model, prompts: Prompts, probe: Probe, attention_impl: str, edits: Any = ()) -> Numbers:
-    how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": attention_impl}
-    record = {
-        name: np.asarray(array) for name, array in forward(model, prompts.tokens, edits=edits, probe=probe, **how).record.items()
-    }
-    if "nll" in record:
-        scored = np.arange(record["nll"].shape[1]) < prompts.lengths[:, None] - 1
-        wrong = int((scored & ~np.isfinite(record["nll"])).any(axis=1).sum())
-        refuse(
-            wrong > 0,
-            f"the loss of {wrong} of {len(prompts.tokens)} prompts is not finite in {model.source.get('dtype')}: load the model"
-            " in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite",
-        )
-    return record
-
-
-def _vectors(model: Model, key: int) -> tuple[Capture, ...]:
-    """Capture the vectors of one position in all layers, of the sites that the model has."""
-    sites = [site for site in VECTORS if not lacks(model.config, site)]
-    sites = [site for site in sites if site != Site.NEURON or model.config.experts is None]
-    return tuple(Capture(site, positions=(key,), name=site) for site in sites)
+        selected = passages(text, count, **how)
+    return replace(selected, source=fit or selected.source), count, T

@@ -91,7 +91,7 @@ def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker
 
     Args:
         ground: The prompts.
-        found: Where the sinks and activations are.
+        places: Where the sinks and activations are.
         controls: Number of random sets of neurons, and of weights.
 
     Returns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ def blocks(card: Card) -> list[Block]:
             f"On {costs.measured_on}. Precision: share of the marked tokens that are a head's sink. Recall: share of all sinks "
             "that are marked.",
             ("mark", "precision", "recall"),
-            tuple(_by_mark(card)),
+            _by_mark(card),
         ),
         Block("The mask in your program", "It needs numpy only.", code=f"{mask_program()}\n\n{USE}"),
     ]
@@ -97,22 +97,18 @@ def _by_layer(places: SinkPlaces) -> tuple[tuple[str, ...], tuple[tuple[str, ...
     return columns, tuple((str(layer), *(f"{value:,.4g}" for value in line)) for layer, line in numbers.items())
 
 
-def _by_mark(card: Card) -> Iterator[tuple[str, str, str]]:
+def _by_mark(card: Card) -> tuple[tuple[str, ...], ...]:
     """Return precision and recall of the mask, of the sinks' position, and of each token."""
     sinks, mask = card.sink_tokens(), card.mask
     position, count = mask["by_position"]["position"], len(sinks["tokens"])
     file = (
         f"{count} token{'s' * (count != 1)} of the file" if count else f"position {position}" if sinks["positions"] else "nothing"
     )
-    yield f"sink_tokens.json: {file}", *_two(mask)
-    yield f"position {position}", *_two(mask["by_position"])
-    for one in mask["by_token"]:
-        yield f"token {one['token']}, {one['text']!r}, anywhere", *_two(one)
-
-
-def _two(mask: Mapping[str, Any]) -> tuple[str, str]:
-    precision, recall = ("-" if mask[name] is None else f"{mask[name]:.1%}" for name in ("precision", "recall"))
-    return precision, recall
+    marks = [(f"sink_tokens.json: {file}", mask), (f"position {position}", mask["by_position"])]
+    marks += [(f"token {token['token']}, {token['text']!r}, anywhere", token) for token in mask["by_token"]]
+    shares = ([mark[share] for share in ("precision", "recall")] for _, mark in marks)
+    texts = (["-" if share is None else f"{share:.1%}" for share in pair] for pair in shares)
+    return tuple((name, *pair) for (name, _), pair in zip(marks, texts, strict=True))
 
 
 def drawings(places: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:

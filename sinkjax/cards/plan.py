@@ -6,9 +6,9 @@ import math
 
 import jax.numpy as jnp
 
+from sinkjax.cards.cause import SAMPLE
 from sinkjax.cards.cost import CACHES, REMEDIES, ROUNDED
 from sinkjax.cards.ground import FEW, SOME
-from sinkjax.cards.hangs import SAMPLE
 from sinkjax.cards.maker import CONTROLS, LENGTH
 from sinkjax.evaluation import CHUNK
 from sinkjax.model.config import Config

@@ -125,8 +125,8 @@ def where(ground: Ground) -> SinkPlaces:
         rate=ground.number(there.mean(axis=(1, 2))),
         position=key,
         share=float(at_key.sum() / max(there.sum(), 1)),
-        token=text_of(ground, int(of_key[0])) if len(of_key) == 1 else None,
-        elsewhere=[(token, text_of(ground, token), count / int(there.sum())) for token, count in others],
+        token=ground.text_of(int(of_key[0])) if len(of_key) == 1 else None,
+        elsewhere=[(token, ground.text_of(token), count / int(there.sum())) for token, count in others],
         no_key=ground.number(ground.unedited[f"{ground.statistic}_bias"].mean(axis=(1, 2))),
         by_head=by_head.tolist(),
         activation=_activation(ground),
@@ -153,9 +153,3 @@ def _activation(ground: Ground) -> Activation:
         by_layer=by_layer.tolist(),
         held=ground.vectors["resid"][:, :, dims].mean(axis=0).tolist(),
     )
-
-
-def text_of(ground: Ground, token: int) -> str:
-    """Return a token's text, or its id if there is no tokenizer."""
-    tokenizer = ground.model.tokenizer
-    return str(token) if tokenizer is None else str(tokenizer.tokens([token])[0])

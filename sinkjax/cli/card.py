@@ -80,7 +80,7 @@ def card(arguments: Sequence[str]) -> None:
     extras.require("the page of a card", "report")
     from sinkjax.cards.card import identity, measured
     from sinkjax.cards.files import claimed
-    from sinkjax.cards.ground import TextChoice, ground
+    from sinkjax.cards.ground import ground
     from sinkjax.cards.page import save_page
     from sinkjax.checkpoints.architectures import with_tokenizer
 
@@ -95,7 +95,7 @@ def card(arguments: Sequence[str]) -> None:
     say(f"about {base} of processor time, or {whole} with --cost, at the rate measured here, plus compilation")
     asked: dict[str, Any] = {name: getattr(options, name) for name in ("prompts", "length", "seed", "field", "documents")}
     say("prompts, with and without a BOS")
-    about = ground(model, TextChoice(text=text, **asked), options.attention_impl)
+    about = ground(model, text, **asked, attention_impl=options.attention_impl)
     claimed(out, identity(about))  # before hours of work
     answer = measured(about, options.cost, say)
     number, length = answer.prompts["number"], answer.prompts["length"]

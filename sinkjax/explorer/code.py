@@ -46,10 +46,11 @@ def python(state: State, model: dict[str, Any], size: int, words: int) -> str:
         The code, which ends with `attention`, `received`, `largest`, `sink`, `loss`, `chances` and `words` after the edit.
     """
     called = ", ".join(f"{name}={_literal(value)}" for name, value in arguments(state).items())
+    loaded = [f"{name}={_literal(value)}" for name, value in model.items() if (name, value) != ("dtype", "float32")]
     return PYTHON.format(
-        model=", ".join([_text(model["model"]), *(f"{name}={_text(value)}" for name, value in _stated(model).items())]),
-        prompt=_text(state.prompt),
-        bos=_text(state.bos),
+        model=", ".join(loaded).removeprefix("model="),
+        prompt=_literal(state.prompt),
+        bos=_literal(state.bos),
         size=size,
         edit="()  # none" if state.kind == "none" else f"sinkjax.{state.kind}({called})",
         layer=state.layer,
@@ -97,15 +98,8 @@ def prompt_line(state: State) -> str:
     return f"{state.prompt}{FILLER if state.bos == 'model' else ''}\n"
 
 
-def _stated(model: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `sinkjax.load` besides the name."""
-    return {name: value for name, value in model.items() if name != "model" and (name, value) != ("dtype", "float32")}
-
-
-def _text(value: str | list[str]) -> str:
-    """Write a text, or a list of these, as a Python literal in double quotes."""
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _literal(value: Any) -> str:
-    return f"slice({value.start}, {value.stop})" if isinstance(value, slice) else repr(value)
+    """Write an argument as Python; texts have double quotes."""
+    if isinstance(value, slice):
+        return f"slice({value.start}, {value.stop})"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else repr(value)

@@ -53,26 +53,6 @@ class Turns:
             return await asyncio.to_thread(work)
 
 
-class Presence:
-    """Track open pages by their signals every few seconds and on closing."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
-
-    def seen(self, page: str) -> None:
-        """Record that a page is open."""
-        self._until[page] = time.monotonic() + SILENCE
-
-    def left(self, page: str) -> None:
-        """Record that a page closes or reloads."""
-        self._until[page] = time.monotonic() + PATIENCE
-
-    @property
-    def over(self) -> bool:
-        """Return whether there were pages and none is open now."""
-        return bool(self._until) and max(self._until.values()) < time.monotonic()
-
-
 def application(answers: Answers, token: str, host: str, end: Callable[[], None]) -> Guard:
     """Make the web application.
 
@@ -87,7 +67,8 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
     """
     from starlette import applications, responses, routing
 
-    turns, presence = Turns(), Presence()
+    turns = Turns()
+    open_until: dict[str, float] = {}  # page -> when it counts as closed unless it sends another signal
 
     async def file(request: Request) -> Response:
         name = request.scope["path"].removeprefix("/") or "page.html"
@@ -101,8 +82,8 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
         return responses.JSONResponse(await turns.take(work, superseding=name == "measure"))
 
     async def signal(request: Request) -> Response:
-        note = presence.seen if request.scope["path"].startswith("/seen/") else presence.left
-        note(request.path_params["page"])
+        patience = SILENCE if request.scope["path"].startswith("/seen/") else PATIENCE
+        open_until[request.path_params["page"]] = time.monotonic() + patience
         return responses.Response(status_code=204)
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -115,7 +96,7 @@ def application(answers: Answers, token: str, host: str, end: Callable[[], None]
                 await asyncio.sleep(LOOK)
 
     async def watch() -> None:
-        while not presence.over:
+        while not open_until or max(open_until.values()) >= time.monotonic():
             await asyncio.sleep(LOOK)
         end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
@@ -95,7 +95,7 @@ class State:
 def read_state(text: str | bytes) -> State:
     """Read a state from a JSON object. Errors: invalid JSON; an unknown, missing or duplicate key; an invalid value."""
     try:
-        values = json.loads(text, object_pairs_hook=without_repeats, parse_constant=_refuse_constant)
+        values = json.loads(text, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
         raise SinkjaxError(f"the state is not valid JSON: {error}") from None
     refuse(not isinstance(values, dict), "the state must be a JSON object")
@@ -112,8 +112,13 @@ def arguments(state: State) -> dict[str, Any]:
 
     Several layers become a slice, a single one an int; heads become a list.
     """
-    found = {name: _argument(field, getattr(state, field)) for name, field in KINDS.get(state.kind, {}).items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: getattr(state, field) for name, field in KINDS.get(state.kind, {}).items()}
+    if values.get("layers") is not None:
+        first, last = values["layers"]
+        values["layers"] = first if first == last else slice(first, last + 1)
+    if values.get("heads") is not None:
+        values["heads"] = list(values["heads"])
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:
@@ -121,14 +126,3 @@ def edits_of(state: State) -> tuple[Edit, ...]:
     from sinkjax.edits import named
 
     return () if state.kind == "none" else (getattr(named, state.kind)(**arguments(state)),)
-
-
-def _argument(field: str, value: Any) -> Any:
-    if field == "layers" and value is not None:
-        first, last = value
-        return first if first == last else slice(first, last + 1)
-    return list(value) if field == "heads" and value is not None else value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")

@@ -83,7 +83,7 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
     first = rows[0]
     others = [row for row in rows if row.measure == first.measure and row.condition != first.condition]
     sure = [row for row in others if row.effect.low is not None]
-    moved = [row for row in sure if _size(row) > 0]
+    moved = [row for row in sure if (row.effect.low or 0.0) > 0 or (row.effect.high or 0.0) < 0]
     if moved:
         most = max(moved, key=lambda row: abs(row.effect.mean or 0.0))
         change = " to ".join("undefined" if row.value.mean is None else number(row.value.mean) for row in (first, most))
@@ -104,9 +104,3 @@ def _checks(verdicts: Sequence[Verdict]) -> Answer | None:
     return next(
         (Answer("", verdict.statement, verdict.number or verdict.label.partition("; ")[0]) for verdict in described), None
     )
-
-
-def _size(row: Row) -> float:
-    """Return the distance of an effect's interval from 0; 0 if the interval includes 0."""
-    low, high = row.effect.low, row.effect.high
-    return 0.0 if low is None or high is None else max(low, -high, 0.0)

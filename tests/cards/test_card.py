@@ -17,18 +17,16 @@ import sinkjax
 from sinkjax import evaluation
 from sinkjax.cards import ground, plan
 from sinkjax.cards.card import _bos, _quality
+from sinkjax.cards.cause import _kind
 from sinkjax.cards.cost import CostRow, cost
 from sinkjax.cards.files import NAMES, PREFIX, clamp, mask_program, sink_mask
 from sinkjax.cards.ground import signed, two_digits
-from sinkjax.cards.hangs import _kind
 from sinkjax.cards.page import PAGE, as_section
-from sinkjax.cards.where import where
 from sinkjax.checkpoints.model import Model
 from sinkjax.cli.main import main
 from sinkjax.data.corpora import passages
 from sinkjax.model import params
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.quantisation import Quantisation
 from sinkjax.report.page import page
 from sinkjax.transformer.forward import forward
 
@@ -45,10 +43,10 @@ def softmax():
 def test_a_sink_that_a_model_learned_on_its_bos_hangs_on_that_token(softmax):
     assert softmax.where.position == 0
     assert softmax.where.token == "<|bos|>"
-    assert softmax.hangs.kind == "tokens"
-    assert 0 in [token for token, _ in softmax.hangs.tokens]
+    assert softmax.cause.kind == "tokens"
+    assert 0 in [token for token, _ in softmax.cause.tokens]
     assert softmax.bos["policy"] == "model"
-    unedited, moved, isolated = (getattr(softmax.hangs, name)["mean"] for name in ("unedited", "moved", "isolated"))
+    unedited, moved, isolated = (getattr(softmax.cause, name)["mean"] for name in ("unedited", "moved", "isolated"))
     assert isolated < unedited / 2 < moved
 
 
@@ -66,7 +64,7 @@ def test_the_heads_of_a_card_are_those_of_the_sink_metric(softmax):
 
 def test_a_model_that_learned_nothing_has_no_sink():
     found = sinkjax.card(sinkjax.load("untrained:mini-softmax"), **SIZE)
-    assert (found.where.heads, found.hangs.kind, found.purpose) == ([], "nothing", None)
+    assert (found.where.heads, found.cause.kind, found.purpose) == ([], "nothing", None)
     assert "stands out" in str(found.maker)
     assert found.advice()[-1].startswith("nothing to protect")
 
@@ -77,7 +75,7 @@ def test_attention_to_no_key_is_told_from_none():
     drawn["layers"]["normaliser"] = jax.tree.map(lambda leaf: jnp.full_like(leaf, 8.0), drawn["layers"]["normaliser"])
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, (6, 32))
     found = sinkjax.card(Model(config, jax.tree.map(jnp.asarray, drawn), None, {"kind": "arrays", "name": "planted"}), tokens)
-    assert found.hangs.kind == "a key without a token"
+    assert found.cause.kind == "a key without a token"
     assert found.where.no_key["mean"] > 0.9
 
 
@@ -105,8 +103,8 @@ def test_a_card_measures_the_same_by_every_implementation_of_attention(monkeypat
 
     asked: list[str] = []
     monkeypatch.setattr(ground, "forward", noted)
-    model, text = sinkjax.load("mini-softmax"), ground.TextChoice(prompts=2, length=16)
-    base, other = (ground.ground(model, text, one) for one in ("auto", how))
+    model = sinkjax.load("mini-softmax")
+    base, other = (ground.ground(model, prompts=2, length=16, attention_impl=name) for name in ("auto", how))
     assert base.hidden["nll"] == pytest.approx(other.hidden["nll"], rel=1e-4, nan_ok=True)
     assert base.unedited["attention_received"] == pytest.approx(other.unedited["attention_received"], abs=1e-5)
     assert set(asked) == {"auto", how}
@@ -157,17 +155,15 @@ def test_precision_and_recall_are_split_by_position_and_token():
     tokens[1, 4] = 7  # that is no sink there
     received = np.zeros((2, 1, 4, 16))
     received[:, 0, :2, 0] = received[0, 0, 2, 3] = received[1, 0, 2, 2] = 0.9
-    prompts = ground.Prompts(tokens, np.array([16, 16]))
-    about = SimpleNamespace(other=prompts, of_other=None, seen=lambda data, own: received)
     places = SimpleNamespace(sinks=True, position=0, elsewhere=[(9, "b", 0.3)])
-    found = _quality(about, places, SimpleNamespace(tokens=[(7, "a")]))
+    found = _quality(received, tokens, places, SimpleNamespace(tokens=[(7, "a")]))
     assert (found["precision"], found["recall"]) == (2 / 3, 4 / 6)  # the file marks token 7 anywhere
     assert found["by_position"] == {"position": 0, "precision": 1.0, "recall": 4 / 6}
     assert found["by_token"] == [
         {"token": 7, "text": "a", "precision": 2 / 3, "recall": 4 / 6},
         {"token": 9, "text": "b", "precision": 1.0, "recall": 2 / 6},
     ]
-    of_position = _quality(about, places, SimpleNamespace(tokens=[]))
+    of_position = _quality(received, tokens, places, SimpleNamespace(tokens=[]))
     assert (of_position["precision"], of_position["recall"]) == (1.0, 4 / 6)
 
 
@@ -191,44 +187,6 @@ def test_the_clamp_limits_every_dim_that_the_card_names_where_it_stands_out(soft
     np.testing.assert_allclose(h[1, 0, [4, 58]], [-1.0, 1.0], rtol=1e-6)
     assert h[2, 0, 4] == pytest.approx(-1.0)
     assert abs(h[2, 0, 58]) != pytest.approx(1.0)  # its mean there is within the bound
-
-
-@pytest.mark.apart
-def test_the_rows_of_cost_round_each_expert_of_a_mixtral(tmp_path):
-    """The loss is that of a model whose experts were rounded before, one by one, and its other matrices as usual."""
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    folder, bare = tmp_path / "mixtral", sinkjax.load("mini-softmax")
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 512}
-    shape = MixtralConfig(**sizes, num_key_value_heads=1, num_local_experts=4, bos_token_id=0, initializer_range=0.3)
-    MixtralForCausalLM(shape).save_pretrained(folder)
-    bare.tokenizer.backend.save(str(folder / "tokenizer.json"))
-    model = sinkjax.load(folder)
-    about = ground.ground(model, ground.TextChoice(prompts=4, length=16))
-    rows = {row.setting: row.loss for row in cost(about, where(about), more=True).rows}
-    for name, bits, scale in (
-        ("8 bits, tensor", 8, "tensor"),
-        ("4 bits, channel", 4, "channel"),
-        ("NVFP4", "nvfp4", "tensor"),
-        ("MXFP4", "mxfp4", "tensor"),
-    ):
-        usual = Quantisation(weights=bits, scale=scale)
-        layers = dict(model.params["layers"])
-        layers |= usual.params({"layers": {part: layers[part] for part in "qkvo"}})["layers"]
-        rounded = layers | {part: by_expert(layers[part], usual) for part in ("gate", "up", "down")}
-        added = []
-        for arrays in (rounded, layers):
-            ready = Model(model.config, {**model.params, "layers": arrays}, model.tokenizer, model.source)
-            nll = sinkjax.evaluate(ready, about.other.tokens, activations=bits, kv=bits, scale=scale).nll
-            added.append(np.nanmean(nll - about.of_other["nll"]))
-        assert rows[name]["mean"] == pytest.approx(added[0], abs=1e-5), name
-        assert abs(rows[name]["mean"] - added[1]) > 1e-4, name  # experts as they are
-
-
-def by_expert(stack, how):
-    """Round each matrix of a stack [layers, experts, inputs, outputs] as if it were the only one."""
-    done = [[how.params({"layers": {"gate": one[None]}})["layers"]["gate"][0] for one in layer] for layer in stack]
-    return jnp.stack([jnp.stack(layer) for layer in done])
 
 
 def test_a_card_has_a_page_with_its_lines(softmax):
@@ -265,9 +223,8 @@ def test_short_texts_of_ones_own_are_used_at_the_length_that_they_have(tmp_path,
     records.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in [*texts, "No."]))
     shortest = min(len(model.tokenizer.encode(text)) for text in texts)
     assert 12 <= shortest < 64
-    about = ground.ground(model, ground.TextChoice(text=records, field="prompt"))
-    assert about.fresh is not None
-    assert (len(about.own.tokens), len(about.fresh.tokens)) == (10, 4)
+    about = ground.ground(model, text=records, field="prompt")
+    assert (len(about.own.tokens), len(about.other.tokens)) == (10, 4)
     assert about.own.tokens.shape[1] == shortest
     command = ["card", "mini-softmax", "--text", str(records), "--field", "prompt", "--out", str(tmp_path / "card")]
     assert main(command) == 0
@@ -307,7 +264,7 @@ def test_token_ids_without_the_bos_of_the_training_are_warned_of(softmax, place,
     ids = np.random.default_rng(0).integers(3, 512, (6, 16))
     if place is not None:
         ids[:, place] = model.tokenizer.bos
-    found = _bos(ground.ground(model, ground.TextChoice(text=ids)))
+    found = _bos(ground.ground(model, text=ids))
     assert (found["gain"], found["trained"], found["lack"]) == (None, "<|bos|>", lack)
     of_ids = dataclasses.replace(softmax, bos=found, prompts={"number": 6, "length": 16, "text": "token ids"})
     warned = f"{lack} of 6 prompts do not begin with '<|bos|>'"
@@ -365,7 +322,7 @@ def test_the_cost_of_evicting_the_sink_is_paired_by_prompt(softmax, monkeypatch)
         return evaluation.Evaluation(nll, np.arange(len(tokens)))
 
     monkeypatch.setattr("sinkjax.cards.cost.evaluate", faked)
-    about = ground.ground(sinkjax.load("mini-softmax"), ground.TextChoice(prompts=8, length=20))
+    about = ground.ground(sinkjax.load("mini-softmax"), prompts=8, length=20)
     (found,) = cost(about, softmax.where, more=True).evicted
     assert (found["keys"], found["kept"]) == (16, 1)
     assert [found[name] for name in ("mean", "low", "high")] == pytest.approx([0.5, 0.5, 0.5], abs=1e-5)
@@ -382,7 +339,7 @@ def test_a_plan_counts_the_rows_of_further_costs(softmax, monkeypatch):
 
     monkeypatch.setattr("sinkjax.cards.cost.evaluate", nothing)
     model = sinkjax.load("mini-softmax")
-    about = ground.ground(model, ground.TextChoice(prompts=8, length=16))
+    about = ground.ground(model, prompts=8, length=16)
     rows = cost(about, softmax.where, softmax.prefix, more=True).rows
     names = {row.setting for row in rows}
     assert {f"{bits} bits, {scale}" for bits in (4, 8) for scale in ("tensor", "channel", "token")} <= names

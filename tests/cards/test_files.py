@@ -34,8 +34,8 @@ def card() -> sinkjax.Card:
 @pytest.fixture(scope="module")
 def other(card: sinkjax.Card) -> sinkjax.Card:
     """Stands for the card of another model."""
-    hangs = dataclasses.replace(card.hangs, tokens=[(7, "x")])
-    return dataclasses.replace(card, model={**card.model, "name": "other", "weights": "0" * 16}, hangs=hangs)
+    cause = dataclasses.replace(card.cause, tokens=[(7, "x")])
+    return dataclasses.replace(card, model={**card.model, "name": "other", "weights": "0" * 16}, cause=cause)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

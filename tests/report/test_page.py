@@ -17,7 +17,7 @@ from sinkjax.analysis.summary import Rank, Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.markdown import table as markdown
 from sinkjax.report.page import MARGIN, WIDTH, page
-from sinkjax.report.section import Drawing, Sample, Section
+from sinkjax.report.section import Drawing, Section
 from sinkjax.report.table import verdicts
 from sinkjax.report.terminal import terminal
 
@@ -129,19 +129,6 @@ def test_checks_of_the_code_stand_apart_from_claims(section):
     assert "All weights are equal." not in before
     assert verdicts(dataclasses.replace(section, verdicts=(*section.verdicts, check))) == verdicts(section)
     assert verdicts(dataclasses.replace(section, verdicts=(check,))) == "no claims to judge"
-
-
-def test_texts_stand_under_their_prompt(section):
-    written = (
-        Sample("A <prompt>", "none", " goes on"),
-        Sample("A <prompt>", "<b>edit</b>", " & on"),
-        Sample("Other", "none", ""),
-    )
-    text = page([dataclasses.replace(section, samples=written)], "All")
-    Tags(text)
-    assert text.count("A &lt;prompt&gt; …") == 1
-    assert "<th>&lt;b&gt;edit&lt;/b&gt;</th><td> &amp; on</td>" in text
-    assert "(the text ends here)" in text
 
 
 def test_a_page_of_several_studies_has_contents_and_names_those_without_a_section(section):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import EPS, FEW, HALF, Ground
-from sinkjax.cards.where import SinkPlaces, text_of
+from sinkjax.cards.ground import EPS, FEW, HALF, Ground, Prompts
+from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.edits.named import attend_self
 from sinkjax.errors import SinkjaxError
@@ -22,7 +23,7 @@ ALL_NAMED = 40  # tokens that are all named
 
 
 @dataclass(frozen=True)
-class Hangs:
+class Cause:
     """The cause of the sink, with the numbers that decide it. Strengths are attention, averaged over the heads that sink.
 
     Attributes:
@@ -77,12 +78,12 @@ class Hangs:
         return says[self.kind]
 
 
-def hangs(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Hangs:
+def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
     """Intervene on position and token, and scan tokens alone.
 
     Args:
         ground: The prompts.
-        found: Where the sinks are.
+        places: Where the sinks are.
         sample: Number of scanned tokens, the special ones included.
 
     Returns:
@@ -91,7 +92,7 @@ def hangs(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Hangs:
     unedited = ground.strength(ground.unedited, ground.key)
     if not places.sinks:
         kind: Kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
-        return Hangs(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
+        return Cause(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
     key, at = ground.key, ground.at
     few = ground.own.part(FEW)
     strengths = {
@@ -99,23 +100,26 @@ def hangs(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Hangs:
         "masked": ground.strength(ground.hidden, key + 1),
         "isolated": ground.strength(ground.measure(few, [behind(key, at, alone=True)]), at)[0],
     }
-    if ground.bare is not None and ground.wants == "model":
-        strengths["no_bos"] = ground.strength(ground.bare, 0)
+    if ground.policy == "model":
+        strengths["no_bos"] = ground.strength(ground.unedited_by_bos["none"], 0)
     elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
         strengths["no_bos"] = unedited  # whatever token is there
-    if ground.plain is not None and ground.bos is not None:
-        strengths["moved"] = ground.strength(ground.measure(ground.plain.part(FEW).put(ground.bos, at), [behind(0, at)]), at)[0]
+    plain = ground.first.get("none", ground.own)
+    if ground.policy is not None and ground.bos is not None:
+        strengths["moved"] = _put(ground, plain.part(FEW), ground.bos)
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
-    kind = _kind({name: float(np.nanmean(one[FEW])) for name, one in strengths.items()}, share)
+    kind = _kind({name: float(np.nanmean(values[FEW])) for name, values in strengths.items()}, share)
     most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
     likely = ids[np.argsort(-margin, kind="stable")][:most]
-    if kind == "tokens" and not most and len(own := np.unique(ground.own.tokens[:, key])) == 1:
-        likely = own  # there was no scan, so the token that is there
-    sinking = likely[_in_text(ground, likely)]
-    numbers = {name: ground.number(one) for name, one in strengths.items()}
-    return Hangs(
+    if kind == "tokens" and not most and len(there := np.unique(ground.own.tokens[:, key])) == 1:
+        likely = there  # there was no scan, so the token that is there
+    sinking = likely
+    if len(likely):  # each is put into a prompt of its own
+        sinking = likely[_put(ground, plain.part(slice(len(likely))), likely) >= HALF * np.nanmean(unedited)]
+    numbers = {name: ground.number(values) for name, values in strengths.items()}
+    return Cause(
         kind=kind,
         unedited=numbers["unedited"],
         **{name: numbers.get(name) for name in ("no_bos", "masked", "isolated", "moved")},
@@ -139,7 +143,7 @@ def behind(key: int, position: int, alone: bool = False) -> Edit:
 
 
 def _kind(means: Mapping[str, float], share: float | None) -> Kind:
-    """Classify a sink by the mean strengths of `Hangs` and the share of the vocabulary that qualifies."""
+    """Classify a sink by the mean strengths of `Cause` and the share of the vocabulary that qualifies."""
     there = {name: mean >= HALF * means["unedited"] for name, mean in means.items()}
     first = there.get("no_bos", there["masked"])  # whatever token is first
     if there["isolated"]:
@@ -149,22 +153,24 @@ def _kind(means: Mapping[str, float], share: float | None) -> Kind:
     return "tokens" if there.get("moved", True) and (share is None or share < HALF) else "none of these"
 
 
-def _sample(ground: Ground, sample: int) -> np.ndarray:
-    """Choose the tokens to scan: the BOS, the prompts' own first token, and random ones."""
-    size = ground.model.config.vocab_size or 0
+def _put(ground: Ground, prompts: Prompts, tokens: Any) -> NDArray[np.float64]:
+    """Return the strength of a token (or one for each prompt) put into texts, with key 0 hidden from later queries: [prompt]."""
+    return ground.strength(ground.measure(prompts.put(tokens, ground.at), [behind(0, ground.at)]), ground.at)[0]
+
+
+def _scanned(ground: Ground, sample: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scan the BOS, the prompts' own first token, and random ones.
+
+    Return their ids, and the score of each one's key alone, from 0 (an ordinary key's) to 1 (the first token's).
+    """
+    every = np.arange(ground.model.config.vocab_size or 0)
     special = {int(ground.own.tokens[0, ground.key])} | ({ground.bos} if ground.bos is not None else set())
-    if size <= sample:
-        return np.arange(size)
-    rest = np.setdiff1d(np.arange(size), list(special))
-    return np.sort([*special, *generator(0, "tokens of a card").choice(rest, sample - len(special), replace=False)])
-
-
-def _scanned(ground: Ground, sample: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scan tokens: their ids, and the score of each one's key alone, from 0 (an ordinary key's) to 1 (the first token's)."""
-    try:
-        few = ground.own.part(FEW)
-        text, lengths = few.tokens[:, ground.key :], few.lengths - ground.key  # it reads the first token's sink
-        data = scan(ground.model, _sample(ground, sample), text, lengths)
+    if len(every) > sample:
+        rest = np.setdiff1d(every, list(special))
+        every = np.sort([*special, *generator(0, "tokens of a card").choice(rest, sample - len(special), replace=False)])
+    few = ground.own.part(FEW)
+    try:  # the text reads the first token's sink
+        data = scan(ground.model, every, few.tokens[:, ground.key :], few.lengths - ground.key)
     except SinkjaxError:  # such as a model without scores of keys
         return np.zeros(0, int), np.zeros(0)
     if not data.sizes["sink"]:
@@ -173,14 +179,5 @@ def _scanned(ground: Ground, sample: int) -> tuple[np.ndarray, np.ndarray]:
     return data["token"].values, np.asarray(margin.mean("sink").values)
 
 
-def _in_text(ground: Ground, tokens: np.ndarray) -> np.ndarray:
-    """Return which tokens [N] become sinks, each put into a prompt of its own, with key 0 hidden from later queries."""
-    if not len(tokens):
-        return np.zeros(0, bool)
-    prompts = ground.own if ground.plain is None else ground.plain
-    data = ground.measure(prompts.part(slice(len(tokens))).put(tokens, ground.at), [behind(0, ground.at)])
-    return np.asarray(ground.strength(data, ground.at)[0] >= HALF * np.nanmean(ground.strength(ground.unedited, ground.key)))
-
-
-def _named(ground: Ground, ids: np.ndarray) -> list[tuple[int, str]]:
-    return [(int(token), text_of(ground, int(token))) for token in ids]
+def _named(ground: Ground, ids: NDArray[Any]) -> list[tuple[int, str]]:
+    return [(int(token), ground.text_of(int(token))) for token in ids]
