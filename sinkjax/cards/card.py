@@ -68,7 +68,7 @@ class Card:
         rows = [
             ("sinks", self.where.sentence()),
             ("elsewhere", self._elsewhere()),
-            ("activation", self.where.said_of_activation()),
+            ("activation", self.where.activation_sentence()),
             ("depends on", self.cause.sentence()),
             ("checked by", self._checked()),
             ("BOS", self._bos()),
@@ -144,23 +144,23 @@ class Card:
         where = (
             "of all sinks, on other positions" if places.sinks else f"in single prompts {rate:.1%} of heads sink; of these sinks"
         )
-        said = [f"{where}: {', '.join(named)}"] * bool(named)
-        said += [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01)
-        return "; ".join(said)
+        parts = [f"{where}: {', '.join(named)}"] * bool(named)
+        parts += [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01)
+        return "; ".join(parts)
 
     def _checked(self) -> str:
         cause, heads = self.cause, "the heads that sink" if self.where.sinks else "all heads"
-        said = [f"attention of {heads} to position {self.where.position}: {three_digits(cause.unedited['mean'])}"]
+        parts = [f"attention of {heads} to position {self.where.position}: {three_digits(cause.unedited['mean'])}"]
         for text, number in (
             ("to the next token if that one is hidden", cause.masked),
             ("to that position without a BOS", cause.no_bos),
             ("to an ordinary later token that sees only itself", cause.isolated),
             ("to a BOS put there", cause.moved),
         ):
-            said += [f"{text}: {three_digits(number['mean'])}"] if number else []
+            parts += [f"{text}: {three_digits(number['mean'])}"] if number else []
         if cause.qualifies is not None:
-            said.append(f"of {cause.scanned:,} tokens run alone, {cause.qualifies:.1%} have a key like the sink's")
-        return "; ".join(said)
+            parts.append(f"of {cause.scanned:,} tokens run alone, {cause.qualifies:.1%} have a key like the sink's")
+        return "; ".join(parts)
 
     def _eviction(self) -> str:
         """Say whether the sink's key may leave a cache, from the windows measured here, or else from hiding it."""
@@ -183,13 +183,13 @@ class Card:
         mean, low, high = gain["mean"], gain["low"], gain["high"]
         more = {"mean": -mean, "low": None if low is None else -high, "high": None if low is None else -low}
         if low is None or low <= 0 <= high:
-            said = f"the model's BOS changes the loss of the same tokens by {signed(more, ' nats')}"
-            said += "" if low is None else ", whose interval includes 0"
+            sentence = f"the model's BOS changes the loss of the same tokens by {signed(more, ' nats')}"
+            sentence += "" if low is None else ", whose interval includes 0"
         else:
             word, size = ("lowers", gain) if low > 0 else ("raises", more)
-            said = f"the model's BOS {word} the loss of the same tokens by {signed(size, ' nats').removeprefix('+')}"
-        said += f"; this card was measured with --bos {self.bos['policy']}"
-        return "; ".join(filter(None, (said, lack)))
+            sentence = f"the model's BOS {word} the loss of the same tokens by {signed(size, ' nats').removeprefix('+')}"
+        sentence += f"; this card was measured with --bos {self.bos['policy']}"
+        return "; ".join(filter(None, (sentence, lack)))
 
     def _lack(self) -> str:
         """Say how many prompts lack the prefix that the model was trained with; "" if none does or none is known."""
@@ -331,5 +331,5 @@ def _bos(about: Ground) -> dict[str, Any]:
     gain = None if about.gain is None else about.number(about.gain)
     trained, known = ([], "") if about.model.tokenizer is None else trained_prefix(about.model)
     lack = int((about.own.tokens[:, : len(trained)] != np.asarray(trained, int)).any(axis=1).sum())
-    said = "".join(about.text_of(token) for token in trained)
-    return {"policy": about.policy, "token": about.bos, "gain": gain, "trained": said, "known": known, "lack": lack}
+    begins = "".join(about.text_of(token) for token in trained)
+    return {"policy": about.policy, "token": about.bos, "gain": gain, "trained": begins, "known": known, "lack": lack}

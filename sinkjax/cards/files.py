@@ -143,8 +143,8 @@ def claimed(folder: str | Path, identity: Mapping[str, Any] | None = None) -> Pa
             f"{path} exists with other content ({', '.join(others[:3] or there)}); choose another folder for the card"
         )
     try:
-        found = read(path / CARD)
-        stated = identity_of(found["model"], found["passages"])
+        content = read(path / CARD)
+        stated = identity_of(content["model"], content["passages"])
     except (SinkjaxError, KeyError, TypeError):
         raise SinkjaxError(
             f"{path} holds a card that is damaged, or of another version of sinkjax; choose another folder or delete it"

@@ -73,10 +73,10 @@ class Maker:
         return (
             f"the {self.part} of layer {self.layer}; {which} {self.share:.0%} of it, and without the neurons "
             f"{self.left['mean']:.0%} of the activation and {self.sink['mean']:.0%} of the sink are left ({checked}: "
-            f"{min(self.left_controls):.0%} with random neurons); {self._said_of_weight()}"
+            f"{min(self.left_controls):.0%} with random neurons); {self._weight_sentence()}"
         )
 
-    def _said_of_weight(self) -> str:
+    def _weight_sentence(self) -> str:
         """Say what its largest entry is worth."""
         layer, row, col = self.weight
         word = "a super weight" if self.super_weight else "not shown to be a super weight"
@@ -108,9 +108,9 @@ def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker
         return f"the embedding: dim {activation.dim} is as large before the first layer"
     grown = np.diff([0.0, *activation.by_layer])
     layer, dim, key = int(np.argmax(grown[: activation.layer + 1])), activation.dim, ground.key
-    read = {site: numbers[:, layer].mean(axis=0) for site, numbers in ground.vectors.items()}
+    at_sink = {site: numbers[:, layer].mean(axis=0) for site, numbers in ground.vectors.items()}
     down = np.asarray(ground.model.params["layers"]["down"][layer], np.float64)
-    product = read[Site.NEURON] * down[:, dim]
+    product = at_sink[Site.NEURON] * down[:, dim]
     product = product * np.sign(product.sum())
     order = np.argsort(-product, kind="stable")[:MOST]
     shares = np.cumsum(product[order]) / product.sum()
@@ -128,7 +128,7 @@ def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker
     added = mean_loss(ground.measure(few, weights, "nll")["nll"][..., :-1], base)
     return Maker(
         layer=layer,
-        part="MLP" if abs(read[Site.MLP_OUT][dim]) >= abs(read[Site.ATTN_OUT][dim]) else "attention",
+        part="MLP" if abs(at_sink[Site.MLP_OUT][dim]) >= abs(at_sink[Site.ATTN_OUT][dim]) else "attention",
         neurons=neurons,
         share=float(shares[count - 1]),
         weight=(layer, best, dim),

@@ -44,9 +44,9 @@ class Purpose:
     def sentence(self) -> str:
         """Describe the purpose in one line."""
         shares = self.kinds | {"too weak to classify (Fesser et al.)": 1 - sum(self.kinds.values())}
-        said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > 0)
-        losses = "; ".join(f"{LOSSES[name]}: {signed(found)}" for name, found in self.loss.items())
-        return f"heads: {said}; loss added without the sink, in nats: {losses}"
+        listed = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > 0)
+        losses = "; ".join(f"{LOSSES[name]}: {signed(loss)}" for name, loss in self.loss.items())
+        return f"heads: {listed}; loss added without the sink, in nats: {losses}"
 
 
 def purpose(ground: Ground, places: SinkPlaces) -> Purpose:

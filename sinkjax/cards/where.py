@@ -84,11 +84,11 @@ class SinkPlaces:
 
     def clamp(self) -> dict[str, Any]:
         """Return the content of clamp.json (see `Card.clamp`)."""
-        found = self.activation
-        if not found.stands_out:
+        activation = self.activation
+        if not activation.stands_out:
             return {}
-        where = {"position": self.position, "dims": found.dims, "layers": found.layers}
-        return where | {"values": [found.held[layer] for layer in found.layers], "bound": found.elsewhere}
+        where = {"position": self.position, "dims": activation.dims, "layers": activation.layers}
+        return where | {"values": [activation.held[layer] for layer in activation.layers], "bound": activation.elsewhere}
 
     def sentence(self) -> str:
         """Describe the sinks in one line."""
@@ -97,13 +97,13 @@ class SinkPlaces:
         place = f"position {self.position}" + (f", {self.token!r}" if self.token is not None else "")
         return f"{len(self.heads)} of {self.of} heads sink on {place}; {self.share:.0%} of all sinks are there"
 
-    def said_of_activation(self) -> str:
+    def activation_sentence(self) -> str:
         """Describe the size of the activation at the sink in one line."""
-        found = self.activation
-        dims = f"dim{'s' * (len(found.dims) > 1)} {', '.join(map(str, found.dims))}"
+        activation = self.activation
+        dims = f"dim{'s' * (len(activation.dims) > 1)} {', '.join(map(str, activation.dims))}"
         return (
-            f"largest |h| at position {self.position}: {found.largest:,.4g} after layer {found.layer} ({dims}), "
-            f"{found.largest / max(found.elsewhere, 1e-30):,.3g} times as large as at later positions"
+            f"largest |h| at position {self.position}: {activation.largest:,.4g} after layer {activation.layer} ({dims}), "
+            f"{activation.largest / max(activation.elsewhere, 1e-30):,.3g} times as large as at later positions"
         )
 
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from sinkjax.analysis.verdicts import Verdict
 
 
-def evidence(one: Verdict) -> str:
-    """Return the numbers behind a word, or the reason for having none; the compared trainings are in the measure's name."""
-    return dataclasses.replace(one, uncontrolled="").numbers or one.judgement.reason or one.label
+def evidence(verdict: Verdict) -> str:
+    """Return the numbers behind a verdict, or the reason for having none; the measure's name has the compared trainings."""
+    return dataclasses.replace(verdict, uncontrolled="").numbers or verdict.judgement.reason or verdict.label
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], pipe: str = "/") -> str:

@@ -57,10 +57,10 @@ def cell(row: Row, compared: bool) -> Cell:
 
 
 def verdicts(section: Section) -> str:
-    """Count the words on a section's claims; those that were not judged come last."""
-    claims = [one for one in section.verdicts if one.kind == "claim"]
-    judged, others = (Counter(one.plain for one in claims if one.judged == flag) for flag in (True, False))
-    counted = [f"{others.pop(NOT_TAKEN, 0)} whose edit did not take"] if any(one.took for one in claims) else []
-    texts = [", ".join(f"{count} {word}" for word, count in one.most_common()) for one in (judged, others)]
-    texts[1] = ", ".join(filter(None, [texts[1], *counted]))
-    return "; ".join(filter(None, (texts[0], texts[1] and f"not judged: {texts[1]}"))) or "no claims to judge"
+    """Count the verdicts on a section's claims; those that were not judged come last."""
+    claims = [verdict for verdict in section.verdicts if verdict.kind == "claim"]
+    judged, others = (Counter(claim.plain for claim in claims if claim.judged == flag) for flag in (True, False))
+    not_taken = [f"{others.pop(NOT_TAKEN, 0)} whose edit did not take"] if any(claim.took for claim in claims) else []
+    first, last = ([f"{count} {word}" for word, count in counts.most_common()] for counts in (judged, others))
+    last = last + not_taken
+    return "; ".join([", ".join(first)] * bool(first) + [f"not judged: {', '.join(last)}"] * bool(last)) or "no claims to judge"
