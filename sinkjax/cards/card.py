@@ -117,12 +117,9 @@ class Card:
 
     def files(self) -> dict[str, bytes]:
         """Return the files by name."""
-        about = dataclasses.asdict(dataclasses.replace(self, prefix=None))
-        about |= {
-            "hangs": about.pop("cause"),
-            "advice": self.advice(),
-            "prefix": None if self.prefix is None else list(self.prefix.tokens),
-        }
+        parts = dataclasses.asdict(dataclasses.replace(self, prefix=None)).items()
+        about = {"hangs" if name == "cause" else name: part for name, part in parts}  # in files, the cause keeps its first name
+        about |= {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
         model = {"model": {name: self.model.get(name) for name in ("name", "dtype", "weights", "config")}}
         contents = {files.CARD: about, files.SINKS: model | self.sink_tokens() | self.mask, files.CLAMP: model | self.clamp()}
         prefix = {} if self.prefix is None else {files.PREFIX: self.prefix.packed()}
