@@ -47,6 +47,7 @@ def test_the_files_are_read_with_their_model(card: sinkjax.Card, tmp_path: Path)
     sinks = sinkjax.load_sinks(folder / SINKS, model)
     ids = np.array([[0, 100, 101]])
     np.testing.assert_array_equal(sinkjax.sink_mask(ids, sinks), sinkjax.sink_mask(ids, card.sink_tokens()))
+    assert json.loads((folder / CARD).read_text())["hangs"]["kind"] == card.cause.kind  # the key of earlier cards
     tokens = np.zeros((1, 12), np.int32)
     probe = sinkjax.Probe(resid_max=True)
     runs = [sinkjax.forward(model, tokens, edits=edit, probe=probe) for edit in (sinkjax.load_clamp(folder / CLAMP, model), ())]
