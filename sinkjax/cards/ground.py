@@ -256,9 +256,9 @@ def ground(
     refuse(config.vocab_size is None, "this model has no vocabulary, so a card of it cannot be made")
     bos = None if tokenizer is None else tokenizer.bos
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(each, str) for each in text)):
-        tokens, lengths, _ = check_batch(text, None, config, tokenizer)
-        refuse(tokens.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {tokens.shape[1]}")
-        ids: dict[str | None, Prompts] = {None: Prompts(np.asarray(tokens, np.int32), np.asarray(lengths, np.int32))}
+        given, known, _ = check_batch(text, None, config, tokenizer)
+        refuse(given.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {given.shape[1]}")
+        ids: dict[str | None, Prompts] = {None: Prompts(np.asarray(given, np.int32), np.asarray(known, np.int32))}
         return Ground(model, ids, ids, bos, "token ids", attention_impl)
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
