@@ -22,7 +22,7 @@ from named import DOCS, GEMMA, SMOL, SUMMARY, Row, read, summaries
 
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.config_files.files import user_location, write
-from sinkjax.papers.kiya._alone import HALF, compared
+from sinkjax.papers.kiya.scan import HALF, compared
 from sinkjax.report.figures.style import COLOURS, render, styled
 from sinkjax.study.folder import open_store, store_path
 

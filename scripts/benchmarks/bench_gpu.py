@@ -380,7 +380,7 @@ def sizes(quick: bool) -> Sequence[tuple[int, int]]:
 
 def training_shape(size: str, quick: bool) -> dict[str, Any]:
     """A micro-batch of a size of the pretraining studies, on random tokens; a small one in its place."""
-    from sinkjax.papers.pretrain._sizes import SIZES
+    from sinkjax.papers.pretrain._task import SIZES
 
     fields = SIZES["mini" if quick else size].fields
     names = ("layers", "width", "heads", "mlp_width", "context", "compute_dtype")

@@ -25,7 +25,7 @@ from bench_peers.command import filled, say, span, table_of
 from bench_peers.worker import CORES, Worker
 from measured import Number, as_number
 
-from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.papers.pretrain._task import SIZES
 from sinkjax.report.markdown import table as markdown
 
 OURS, SEEDS, EAGER, COMPILED = "sinkjax", "sinkjax, a seed for each core", "PyTorch", "PyTorch, compiled"

@@ -21,7 +21,7 @@ from sinkjax.model.attention_bias import KeyValueBias, SinkToken
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.rotary import Rope
-from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.papers.pretrain._task import SIZES
 from sinkjax.tasks import registry
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.transformer.forward import run

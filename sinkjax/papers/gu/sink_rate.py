@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.papers.gu._norms import largest_norm_ratio
+from sinkjax.papers.gu.norms import largest_norm_ratio
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
 from sinkjax.report.section import Drawing

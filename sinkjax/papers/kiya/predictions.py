@@ -25,7 +25,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
 from sinkjax.papers._edits import hide_behind
 from sinkjax.papers.background.elsewhere import rows_of
-from sinkjax.papers.kiya._alone import HALF, chosen, compared
+from sinkjax.papers.kiya.scan import HALF, chosen, compared
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *

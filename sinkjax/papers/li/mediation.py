@@ -8,21 +8,39 @@ also put in with key 0 hidden from later queries.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
+import xarray
+from numpy.typing import NDArray
 
-from sinkjax import Edit, compose
+import sinkjax
+from sinkjax import Capture, Edit, Site, compose, edit
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import positions
-from sinkjax.papers._edits import hide_behind
+from sinkjax.model.config import Config
+from sinkjax.papers._edits import hide_behind, see_only
 from sinkjax.papers.background._massive import largest_dim
-from sinkjax.papers.li._ignition import VARIABLES, foretold, ignitions
-from sinkjax.papers.li._links import KINDS, LINKS, WINDOWS, Chain, Values
-from sinkjax.papers.li._neurons import largest_neurons
+from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons
 from sinkjax.papers.li._scores import later_sink_score
 from sinkjax.study import *
-from sinkjax.study import facts_of, later_attention_to, same, strongest_later_attention
+from sinkjax.study import (
+    Batch,
+    Calculation,
+    Numbers,
+    Parts,
+    Unedited,
+    facts_of,
+    from_results,
+    largest_activation,
+    later_attention_to,
+    onset,
+    same,
+    strongest_later_attention,
+)
 
 ROUNDING = 1e-3
 SPLIT = ("disparity", "keys")  # links that bring attention, which the first token shares
@@ -136,3 +154,185 @@ def lost(read: Numbers, measure: Measure, where: Selection, whole: Selection) ->
     (span, unit), why = facts_of(measure), "the isolated run is the comparison"
     label = f"part of the effect of isolation on {measure.name} that is lost"
     return Parts((apart - read.edited(measure, where)), None, apart - plain, span, unit, label, uncontrolled=why)
+
+
+# Ignition of tokens: does alignment with the gates of super neurons foretell an activation?
+
+
+VARIABLES = ("size", "alignment", "plain_alignment")
+
+
+def ignitions(count: int, places: tuple[int, ...], keys: tuple[int, ...], few: int, model: Model, batch: Batch) -> xarray.Dataset:
+    """Size of a token's activation if it sees only one other key, and its alignment with the gates of super neurons.
+
+    Args:
+        count: How many of the largest neurons count, in layers until the one where the first token's activation forms.
+        places: Tokens, one at a time.
+        keys: The other keys, one at a time; each comes before all tokens.
+        few: Number of prompts that tell where the activation forms.
+        model: The model.
+        batch: The prompts.
+
+    Returns:
+        float[prompt, place, seen]: size, the logarithm of the largest |h|; alignment, the mean cosine of the neurons' gate
+        vectors with the normed input of their MLPs; plain_alignment, the same without an edit.
+    """
+    forms = onset(Unedited(model, batch, few), model.config.layers, lambda layers: largest_activation(0, layers))
+    neurons = largest(model, count, forms)
+    found = {name: np.zeros((len(batch.lengths), len(places), len(keys))) for name in VARIABLES}
+    for column, place in enumerate(places):
+        found["plain_alignment"][:, column] = size_and_alignment(model, batch, sinkjax.compose(), place, neurons)[1][:, None]
+        for row, other in enumerate(keys):
+            size, aligned = size_and_alignment(model, batch, see_only(place, other), place, neurons)
+            found["size"][:, column, row], found["alignment"][:, column, row] = size, aligned
+    axes = ("prompt", "place", "seen")
+    return xarray.Dataset({name: (axes, values) for name, values in found.items()}, {"place": [*places], "seen": [*keys]})
+
+
+def size_and_alignment(
+    model: Model, batch: Batch, edit: sinkjax.Edit, place: int, neurons: Sequence[Neuron]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the log of a token's largest |h|, and its mean cosine with neurons' gates: float[prompt] each."""
+    layers = tuple(sorted({layer for layer, _ in neurons}))
+    capture = sinkjax.Capture(sinkjax.Site.MLP_IN, layers=layers, positions=(place,), name="read")
+    probe = sinkjax.Probe(resid_max=True, capture=(capture,))
+    record = sinkjax.forward(model.params, batch.tokens, model.config, edit, probe, batch.lengths, logits=False).record
+    states, gates, cosines = np.asarray(record["read"], np.float64)[:, :, 0], model.params["layers"]["gate"], []
+    for layer, number in neurons:
+        state, gate = states[:, layers.index(layer)], np.asarray(gates[layer, :, number], np.float64)
+        cosines.append(state @ gate / (np.linalg.norm(state, axis=-1) * np.linalg.norm(gate)))
+    return np.log(np.asarray(record["resid_max"])[:, :, place].max(axis=-1)), np.mean(cosines, axis=0)
+
+
+def predicted(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """The squared error of y [prompt, ...] predicted by its mean, less that predicted by a line in x: float[prompt, 2].
+
+    The mean and the line come from the other half of the prompts. The second column is the error of the mean.
+    """
+    half = np.arange(len(y)) < len(y) // 2
+    found = np.zeros((len(y), 2))
+    for tested in (half, ~half):
+        trained = ~tested
+        rise, start = np.polyfit(x[trained].ravel(), y[trained].ravel(), 1)
+        by_mean = np.square(y[tested] - y[trained].mean())
+        by_line = np.square(y[tested] - (start + rise * x[tested]))
+        axes = tuple(range(1, y.ndim))
+        found[tested] = np.stack([(by_mean - by_line).mean(axis=axes), by_mean.mean(axis=axes)], axis=-1)
+    return found
+
+
+@from_results
+def foretold(read: Numbers, of: Calculation, by: Literal["alignment", "plain_alignment"] = "alignment") -> Parts:
+    """Reduction in squared error, on the other half of the documents, of a line in the alignment compared with the mean.
+
+    Args:
+        read: The results.
+        of: The `ignitions`.
+        by: "alignment", in the run with the isolated token, or "plain_alignment", in the unedited run.
+    """
+    data = read.data(of.name)
+    gain, whole = predicted(data[by].values, data["size"].values).T
+    run = "the same run" if by == "alignment" else "the unedited run"
+    label = f"squared error that alignment with the gates in {run} takes away"
+    return Parts(gain, None, whole, None, "squared log", label, uncontrolled="the mean is the comparison")
+
+
+# Links between an isolated token and its sink: edits that isolate it, and that put one run's values into another.
+
+
+LINKS = ("variance", "neurons", "disparity", "keys")  # in the order of the chain
+KINDS = ("self", "one other key", "even", "all but the first")
+WINDOWS = ("early", "middle", "until it forms", "after it forms", "all")
+Values = Mapping[str, NDArray[Any]]  # link -> its values at each position, [layer or neuron, prompt, position, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The chain from a token's isolation to its sink.
+
+    Attributes:
+        at: The token.
+        seen: The key that it sees where it is isolated by one other key.
+        early: The last of the early layers. If the activation forms by then, they end before the layer in which it does.
+        forms: The layer in which the activation forms.
+        layers: Number of layers of the model.
+        neurons: The super neurons.
+        dim: The dim of the massive activation.
+    """
+
+    at: int
+    seen: int
+    early: int
+    forms: int
+    layers: int
+    neurons: Sequence[Neuron]
+    dim: int
+
+    def isolated(self, kind: str = "self", window: str = "all") -> Edit:
+        """Isolate the token in some layers.
+
+        Args:
+            kind: "self" (it sees only itself), "one other key" (only `seen`), "even" (all keys get the same weight) or "all
+                but the first" (key 0 is hidden from it).
+            window: "early" (layers 0 to `early`), "middle" (from there to the one where the activation forms), "until it forms",
+                "after it forms" or "all".
+        """
+        early = min(self.early, max(self.forms - 1, 0))
+        layers = {
+            "early": range(early + 1),
+            "middle": range(min(early + 1, self.forms), self.forms + 1),
+            "until it forms": range(self.forms + 1),
+            "after it forms": self._after(),
+            "all": range(self.layers),
+        }
+        keys = {
+            "self": range(self.at),
+            "one other key": [key for key in range(self.at + 1) if key != self.seen],
+            "even": range(self.at + 1),
+            "all but the first": [0],
+        }
+        score = 0.0 if kind == "even" else -np.inf
+        return edit("logits", "set", score, queries=self.at, keys=keys[kind], layers=layers[window])
+
+    def _after(self) -> range:
+        return range(min(self.forms + 1, self.layers - 1), self.layers)
+
+    def under(self, run: Unedited, made: Edit) -> Values:
+        """Return each link's values at every position under an edit.
+
+        Returns:
+            "variance": head outputs, float[layer, prompt, position, head, dim]. "neurons": float[neuron, prompt, position].
+            "disparity": `dim` of the stream after each layer, float[layer, prompt, position, 1]. "keys": before the rotation,
+            float[layer, prompt, position, key-value head, dim].
+        """
+        heads, keys = Capture(Site.HEAD_OUT, name="variance"), Capture(Site.KEY, name="keys")
+        neurons = {f"neuron {layer} {number}": (layer, number) for layer, number in self.neurons}
+        each = [Capture(Site.NEURON, layers=(at[0],), dims=(at[1],), name=name) for name, at in neurons.items()]
+        found = run.captured(heads, keys, Capture(Site.RESID, dims=(self.dim,), name="disparity"), *each, edit=made)
+        return found | {"neurons": np.stack([found.pop(name)[0, :, :, 0] for name in neurons])}
+
+    def blank(self, architecture: Config, prompts: int, length: int) -> Values:
+        """Return zeros of the shapes of `under`."""
+        here, dim = (self.layers, prompts, length), architecture.head_dim
+        shapes = (*here, architecture.heads, dim), (len(self.neurons), *here[1:]), (*here, 1), (*here, architecture.kv_heads, dim)
+        return {link: np.broadcast_to(np.float32(0), shape) for link, shape in zip(LINKS, shapes, strict=True)}
+
+    def put(self, link: str, run: Values, source: NDArray[np.intp] | None = None) -> list[Edit]:
+        """Return the edits that put a link's values of a run at the token.
+
+        Args:
+            link: One of `LINKS`.
+            run: `under` an edit.
+            source: The position whose values each prompt gets; None for the token.
+        """
+        every = run[link]
+        values = every[:, :, self.at] if source is None else every[:, np.arange(every.shape[1]), source]
+        if link == "variance":
+            return [edit("head_out", "set", values, layers=range(self.forms + 1), queries=self.at)]
+        if link == "neurons":
+            put = partial(edit, "neuron", "set", queries=self.at)
+            each = zip(values, self.neurons, strict=True)
+            return [put(value[:, None], layers=layer, dims=[number]) for value, (layer, number) in each]
+        if link == "disparity":
+            return [edit("resid", "set", values, layers=range(self.forms, self.layers), dims=[self.dim], queries=self.at)]
+        return [edit("key", "set", values, layers=self._after(), keys=self.at)]

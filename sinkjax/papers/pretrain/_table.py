@@ -13,8 +13,7 @@ from sinkjax.config_files.checks import check_keys
 from sinkjax.errors import SinkjaxError, one_of, unknown
 from sinkjax.papers.pretrain._figures import beside_the_paper, learning_curves, losses_beside
 from sinkjax.papers.pretrain._outcomes import MEASURES, steps_to_loss
-from sinkjax.papers.pretrain._sizes import SizeName
-from sinkjax.papers.pretrain._task import Pretraining, spec
+from sinkjax.papers.pretrain._task import Pretraining, SizeName, spec
 from sinkjax.study import Contrast, Lab, Measure, Premise, Prose, Study, TrainedModels, attains, versus
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xarray
@@ -13,7 +13,6 @@ import xarray
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.papers.pretrain._sizes import SIZES, SizeName
 from sinkjax.study import TrainingSpec, Trains
 from sinkjax.tasks import registry
 from sinkjax.train.config import ALL_STEPS, DIVERGED
@@ -153,3 +152,30 @@ def _times(base: TaskConfig, name: str, factor: float, what: str) -> float | tup
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SinkjaxError(f"{what}: times {name} needs a number to be multiplied, and the size has {value!r}")
     return max(1, round(factor * value)) if isinstance(value, int) else factor * value
+
+
+# Sizes of studies: named sets of fields of a training, read from `sizes.yaml`.
+
+
+SizeName = Literal["mini", "340k", "60m", "1b", "152m", "backcopy", "backcopy-mini", "mini-softmax", "smollm2", "chats"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """task: its name for `sinkjax train`. fields: its config's fields. about: their source."""
+
+    task: str
+    fields: Mapping[str, object]
+    about: str
+
+
+def _read(file: Path) -> dict[str, Size]:
+    """Every size by its name. A list in the file is a tuple of the config."""
+    found = {}
+    for name, entry in documents.parse(file.read_text(encoding="utf-8"), file.name)["sizes"].items():
+        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry["fields"].items()}
+        found[name] = Size(entry["task"], fields, entry["about"])
+    return found
+
+
+SIZES = _read(Path(__file__).with_name("sizes.yaml"))

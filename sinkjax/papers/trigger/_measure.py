@@ -25,12 +25,12 @@ from sinkjax.edits.edit import Edit
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.site import Site
-from sinkjax.papers.trigger._config import Trials
+from sinkjax.papers.trigger._config import Changes, Trials, training
 from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import random_key
-from sinkjax.study import NO_EDIT
+from sinkjax.study import NO_EDIT, Lab, TrainedModels, TrainingSpec
 from sinkjax.tasks.language_model.task import FIRST_KEY, TINY, first_key_norms
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
@@ -245,3 +245,28 @@ def _moved_targets(y: jax.Array, edit: Edit) -> jax.Array:
             i, j = (int(place) for place in term.value)
             y = y.at[:, jnp.array([i, j])].set(y[:, jnp.array([j, i])])
     return y
+
+
+# Trainings of the trigger task: the settings that their studies share, and what differs between their models.
+
+
+NEVER = 1e-12  # a tolerance that no run meets, so that all steps are made
+SOFTMAX, RELU = "softmax", "relu"
+LABELS = {SOFTMAX: "softmax", RELU: "ReLU / max(i, 1)"}
+NORMALISERS: dict[str, Changes] = {SOFTMAX: {"normalisers": ("softmax",)}, RELU: {"normalisers": ("relu-index",)}}
+
+
+def train(lab: Lab, s: Trials, name: str, label: str, changes: Changes, edited: bool = False) -> TrainedModels:
+    """Add models of the trigger task, and their measurements.
+
+    Args:
+        lab: The lab.
+        s: The study's settings.
+        name: Name of the training.
+        label: Label for readers.
+        changes: Fields of the training that differ from the settings (`sinkjax/tasks/trigger/config.py`).
+        edited: Whether the loss under edits of BOS is measured too.
+    """
+    stated = training(s, changes)
+    stated.data.check_position(s.trigger_position)
+    return lab.train(name, TrainingSpec(name, stated, model(stated), partial(measure, s, edited)), label)

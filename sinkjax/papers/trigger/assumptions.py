@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model, mean_maps
+from sinkjax.papers.trigger._measure import train
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import train
 from sinkjax.study import Lab, versus
 
 NO_BOS: Changes = {"bos": "none"}

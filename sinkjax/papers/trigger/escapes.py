@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sinkjax.config_files.checks import at_least
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
+from sinkjax.papers.trigger._measure import NEVER, train
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import NEVER, train
 from sinkjax.papers.trigger.assumptions import ESCAPES, OURS
 from sinkjax.study import Lab, TrainedModels, versus
 

@@ -14,8 +14,8 @@ from sinkjax.papers.trigger._figures import (
     losses_by_edit,
     neutral_edit,
 )
+from sinkjax.papers.trigger._measure import LABELS, NORMALISERS, train
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
 from sinkjax.study import Lab, versus
 
 SIZES = {"2x2": (2, 2), "4x4": (4, 4)}  # layers and heads

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._figures import edited_losses, learning, losses_by_edit, mean_maps, neutral_edit
+from sinkjax.papers.trigger._measure import LABELS, NORMALISERS, train
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
 from sinkjax.study import Lab, versus
 
 

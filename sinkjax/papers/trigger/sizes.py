@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sinkjax.config_files.checks import above
 from sinkjax.papers.trigger._config import Changes, Trials
 from sinkjax.papers.trigger._figures import by_model
+from sinkjax.papers.trigger._measure import LABELS, NORMALISERS, train
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import LABELS, NORMALISERS, train
 from sinkjax.study import Lab
 
 

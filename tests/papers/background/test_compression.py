@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.papers.background import _spectra as own
+from sinkjax.papers.background import compression as own
 from sinkjax.probes.statistics import View
 from sinkjax.study import run
 from sinkjax.study.contrasts import Check

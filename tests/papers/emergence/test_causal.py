@@ -10,8 +10,8 @@ import xarray
 
 import sinkjax
 from sinkjax.checkpoints.series import series_path
-from sinkjax.papers.emergence import _onsets as causal
-from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
+from sinkjax.papers.emergence import causal
+from sinkjax.papers.emergence.causal import DROPPED, MASKED, ROW
 from sinkjax.study import run
 from sinkjax.study.folder import open_store
 from sinkjax.study.registry import Chosen, find

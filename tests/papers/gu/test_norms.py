@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray
 
-from sinkjax.papers.gu._norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
+from sinkjax.papers.gu.norms import first_norm, largest_norm_ratio, norm_ratio, other_norm
 from sinkjax.study import layer
 from sinkjax.study.measures import read_measure
 

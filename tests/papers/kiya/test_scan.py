@@ -9,8 +9,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.papers.kiya._alone import compared
 from sinkjax.papers.kiya.predictions import isolated
+from sinkjax.papers.kiya.scan import compared
 from sinkjax.study.work import Batch
 
 ODD, PLANTED = 3, 40

@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax.model.norms import RMSNorm, normed_heads
 from sinkjax.model.ops import rms_norm
 from sinkjax.model.site import Site
-from sinkjax.papers.li import _lock_in
+from sinkjax.papers.li import dominance
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import find
@@ -40,13 +40,13 @@ def batch(model) -> Batch:
 @pytest.fixture(scope="module")
 def record(model, batch):
     captured = tuple(sinkjax.Capture(Site(site)) for site in ("embed", "resid", "logits"))
-    probe = sinkjax.Probe(capture=captured, extra=_lock_in.STATISTICS)
+    probe = sinkjax.Probe(capture=captured, extra=dominance.STATISTICS)
     return sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths).record
 
 
 @pytest.fixture(scope="module")
 def data(model, batch):
-    return _lock_in.measure(model, batch, [3, 7])
+    return dominance.measure(model, batch, [3, 7])
 
 
 def test_dominance_is_the_largest_over_the_mean(model, record, data):
@@ -68,14 +68,14 @@ def test_rows_of_w_k_have_the_gain_of_a_norm_of_keys(model):
     gain = np.random.default_rng(2).uniform(0.5, 2, (LAYERS, model.config.head_dim)).astype(np.float32)
     params = {**model.params, "layers": {**model.params["layers"], "k_norm": gain}}
     normed = dataclasses.replace(model, params=params, config=dataclasses.replace(model.config, qk_norm=RMSNorm(1e-6)))
-    rows, layer, dim = _lock_in.key_rows(normed), 2, 4
+    rows, layer, dim = dominance.key_rows(normed), 2, 4
     key = normed_heads(
-        np.eye(model.config.width, dtype=np.float32)[dim] @ _lock_in.key_rows(model)[layer, 1],
+        np.eye(model.config.width, dtype=np.float32)[dim] @ dominance.key_rows(model)[layer, 1],
         {"k_norm": gain[layer]},
         "k_norm",
         RMSNorm(1e-6),
     )
-    assert _lock_in.unit(rows)[layer, 1, dim] @ _lock_in.unit(np.asarray(key)) == pytest.approx(1, rel=1e-5)
+    assert dominance.unit(rows)[layer, 1, dim] @ dominance.unit(np.asarray(key)) == pytest.approx(1, rel=1e-5)
 
 
 def planted(**changed: Any) -> xarray.Dataset:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.papers.li import _ignition
-from sinkjax.papers.li._links import LINKS
+from sinkjax.papers.li import mediation
+from sinkjax.papers.li.mediation import LINKS
 from sinkjax.study.lab import Lab, Unedited
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
@@ -77,11 +77,11 @@ def test_a_link_has_the_values_of_the_other_run_and_the_others_are_held(run, lin
 def test_a_line_foretells_what_it_made_and_noise_foretells_nothing():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((16, 4, 3))
-    gain, whole = _ignition.predicted(x, 2 + 3 * x).T
+    gain, whole = mediation.predicted(x, 2 + 3 * x).T
     np.testing.assert_allclose(gain, whole, rtol=1e-9)
-    gain, whole = _ignition.predicted(x, rng.standard_normal(x.shape)).T
+    gain, whole = mediation.predicted(x, rng.standard_normal(x.shape)).T
     assert gain.sum() / whole.sum() < 0.05
     # the line is the other half's: a slope that turns in the second half misses more than the mean does
     turned = np.concatenate([x[:8], -x[8:]])
-    gain, _ = _ignition.predicted(x, turned).T
+    gain, _ = mediation.predicted(x, turned).T
     assert gain.sum() < 0

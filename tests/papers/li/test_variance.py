@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax.papers.li import variance
-from sinkjax.papers.li._first_block import EVEN, MODEL, measure
+from sinkjax.papers.li.variance import EVEN, MODEL, measure
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import find

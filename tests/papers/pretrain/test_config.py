@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.papers.pretrain._table import table
-from sinkjax.papers.pretrain._task import Pretraining, spec
+from sinkjax.papers.pretrain._task import SIZES, Pretraining, spec
 from sinkjax.study.trained import specs
 
 

@@ -12,8 +12,7 @@ import optax
 import pytest
 
 from sinkjax.config_files import documents
-from sinkjax.papers.pretrain._sizes import SIZES
-from sinkjax.papers.pretrain._task import training
+from sinkjax.papers.pretrain._task import SIZES, training
 from sinkjax.study.registry import choose, documented, find
 from sinkjax.study.trained import specs
 from sinkjax.tasks import registry

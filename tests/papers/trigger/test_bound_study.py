@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinkjax.papers.trigger import _frontier as bound
+from sinkjax.papers.trigger import bound
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.study.registry import Chosen
 from sinkjax.tasks.trigger.config import Trigger
