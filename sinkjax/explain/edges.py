@@ -22,7 +22,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.explain.attribution import Metric, Prepared, as_sites, donated, each_of, is_count, largest_first, name_of, with_exact
-from sinkjax.explain.changes import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
+from sinkjax.explain.paths import READERS, SENDERS, changes, reading, reads, refuse_without_stream, written
 from sinkjax.model.config import Config
 from sinkjax.model.site import SITES, Site
 from sinkjax.probes.probe import Probe

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sinkjax.analysis import activations
+from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.analysis.judgement import SMALL
 from sinkjax.errors import SinkjaxError
@@ -21,7 +21,7 @@ from sinkjax.study.numbers import Numbers
 from sinkjax.study.settings import UNTRAINED
 from sinkjax.study.work import Selection, Sweep
 
-MASSIVE_SIZE = activations.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
+MASSIVE_SIZE = metrics.THRESHOLD  # the part of Sun et al.'s definition (2024, section 2) on the size of one activation
 CHAT = ("<|im_start|>",)  # tokens that start a chat turn; they did not separate documents in pretraining
 # All other positions are added to scores.
 POSITIONS = {"Rope": "rotary", "LayerRopes": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}

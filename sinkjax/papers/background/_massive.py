@@ -11,7 +11,7 @@ import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Probe, Site, Statistic
-from sinkjax.analysis import activations, metrics
+from sinkjax.analysis import metrics
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.probes.statistics import View
 from sinkjax.study import Measure, Numbers, Premise, Sweep, Unedited, percentage
@@ -41,7 +41,7 @@ STATES = Probe(  # the sizes of hidden states, all positions together, and of ea
     resid_max=True,
     extra=(
         Statistic("state_largest", Site.RESID, largest, ("prompt", "depth", "rank")),
-        Statistic(activations.STATE_MEDIAN, Site.RESID, median, ("prompt", "depth")),
+        Statistic(metrics.STATE_MEDIAN, Site.RESID, median, ("prompt", "depth")),
     ),
 )
 
@@ -68,11 +68,11 @@ def massive(sweep: Sweep, position: int) -> Premise:
         data = read.data(sweep.name).isel(edit=0)
         sizes = data["resid_max"].values[:, 1:, position].mean(axis=0)
         ratios = sizes / metrics.hidden_median(data)[:, 1:].mean(axis=0)
-        layer = int(np.minimum(sizes / activations.THRESHOLD, ratios / activations.RATIO).argmax())
-        return bool(sizes[layer] > activations.THRESHOLD and ratios[layer] > activations.RATIO), (
+        layer = int(np.minimum(sizes / metrics.THRESHOLD, ratios / metrics.RATIO).argmax())
+        return bool(sizes[layer] > metrics.THRESHOLD and ratios[layer] > metrics.RATIO), (
             f"largest |h| at position {position} is {three_digits(sizes[layer])} after layer {layer},"
             f" {three_digits(ratios[layer])} times the median; it must be above"
-            f" {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
+            f" {metrics.THRESHOLD:g} and {metrics.RATIO:,g} times the median"
         )
 
     return Premise(test)
