@@ -61,14 +61,24 @@ def only(values: NDArray[Any], data: xarray.Dataset, solved: float | None) -> ND
     return values if solved is None else np.where(left(data) < solved, values, np.nan)
 
 
-def stopped() -> Measure:
-    """100 for a run that met the stopping rule, else 0."""
-    return Measure("runs that met the stopping rule (%)", lambda data: 100.0 * (data["outcome"].values == DONE), range=PERCENT)
-
-
-def steps_to_stop() -> Measure:
-    """Steps until the stopping rule was met, inf if it was not."""
-    return Measure("steps until then", lambda data: np.where(data["outcome"].values == DONE, data["steps"].values, np.inf))
+STOPPED = Measure("runs that met the stopping rule (%)", lambda data: 100.0 * (data["outcome"].values == DONE), range=PERCENT)
+STEPS_TO_STOP = Measure("steps until then", lambda data: np.where(data["outcome"].values == DONE, data["steps"].values, np.inf))
+TASK_LOSS = Measure("held-out loss (millionths)", lambda data: MILLION * np.asarray(data["loss"].sel(error_rows=EVERY).values))
+LOSS_LEFT = percentage("loss left of that of an idle model (%, at most 100)", lambda data: np.minimum(left(data), 100.0))
+LARGEST_ERROR = Measure("largest held-out error", lambda data: np.asarray(data["largest_error"].values))
+UNEVENNESS = Measure(
+    "largest difference from 1/j on tokens 1 to j, trigger row", lambda data: np.asarray(data["uneven"].mean(HEADS[1:]).values)
+)
+SPREAD_OF_WEIGHTS = Measure(
+    "largest standard deviation of a weight over sequences",
+    lambda data: np.asarray(data["map_std"].max(("layer", "head", "query", "key"), skipna=False).values),
+)
+BOS_WRITES = Measure(
+    "what BOS writes in other rows, in whole rows",
+    lambda data: by_head(data, "written").mean(axis=(1, 2)),
+    note="""What BOS writes is the mean norm of a_i0 v_0 W_O in the other rows over that of all that the head writes in a row,
+        the trigger's or another, whichever is more. It is small for a softmax head too if BOS's value is.""",
+)
 
 
 def solves(solved: float) -> Measure:
@@ -79,21 +89,6 @@ def solves(solved: float) -> Measure:
 
     note = "A run solves the task if its held-out loss is below a small part (`solved`) of that of a model that writes nothing."
     return Measure("runs that solve the task (%)", of, range=PERCENT, note=note)
-
-
-def task_loss() -> Measure:
-    """Mean squared error on held-out sequences, times a million."""
-    return Measure("held-out loss (millionths)", lambda data: MILLION * np.asarray(data["loss"].sel(error_rows=EVERY).values))
-
-
-def loss_left() -> Measure:
-    """Loss in per cent of an idle model's; 100 where it is larger."""
-    return percentage("loss left of that of an idle model (%, at most 100)", lambda data: np.minimum(left(data), 100.0))
-
-
-def largest_error() -> Measure:
-    """The largest absolute error of any output on held-out sequences."""
-    return Measure("largest held-out error", lambda data: np.asarray(data["largest_error"].values))
 
 
 def weight(target: str = "BOS", rows: str = "other") -> Measure:
@@ -119,14 +114,6 @@ def whole_rows(target: str = "BOS", solved: float | None = None) -> Measure:
     return Measure(name, lambda data: only(in_whole_rows(data, key).mean(axis=(1, 2)), data, solved), range=UNIT, note=note)
 
 
-def bos_writes() -> Measure:
-    """What BOS writes, mean over layers and heads."""
-    note = """What BOS writes is the mean norm of a_i0 v_0 W_O in the other rows over that of all that the head writes in a row,
-        the trigger's or another, whichever is more. It is small for a softmax head too if BOS's value is."""
-    name = "what BOS writes in other rows, in whole rows"
-    return Measure(name, lambda data: by_head(data, "written").mean(axis=(1, 2)), note=note)
-
-
 def escaped() -> Measure:
     """The weight that the other rows leave to a sink logit, to the 1 of off by one, or to a closed gate, mean over heads."""
 
@@ -140,19 +127,6 @@ def escaped() -> Measure:
     note = """The escape gets the weight of a row that is on no key (sink logit, off by one), or the part by which a gate is less
         open in the other rows than in the trigger's. Softmax has none."""
     return Measure("weight of other rows that goes to the escape", of, range=UNIT, note=note)
-
-
-def unevenness() -> Measure:
-    """The largest difference of the trigger row's weights from even ones, mean over layers and heads."""
-    name = "largest difference from 1/j on tokens 1 to j, trigger row"
-    return Measure(name, lambda data: np.asarray(data["uneven"].mean(("layer", "head")).values))
-
-
-def spread_of_weights() -> Measure:
-    """The largest standard deviation over sequences of any weight of the maps."""
-
-    name, axes = "largest standard deviation of a weight over sequences", ("layer", "head", "query", "key")
-    return Measure(name, lambda data: np.asarray(data["map_std"].max(axes, skipna=False).values))
 
 
 def trigger_row(place: int, what: str = "BOS") -> Measure:

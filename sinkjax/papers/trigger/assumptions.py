@@ -58,24 +58,24 @@ def study(lab: Lab, s: Settings) -> None:
     models = {model.name: model for group in groups.values() for model in group}
     lab.summary(
         *(solves(s.solved), sinking_heads("weight", s.sinks), sinking_heads("part", s.sinks), sinking_heads("written", s.sinks)),
-        *(stopped(), steps_to_stop(), loss_left(), largest_error()),
-        *(weight(), weight_share(), weight("later tokens"), whole_rows(), bos_writes()),
+        *(STOPPED, STEPS_TO_STOP, LOSS_LEFT, LARGEST_ERROR),
+        *(weight(), weight_share(), weight("later tokens"), whole_rows(), BOS_WRITES),
         *(weight(rows="trigger"), weight("later tokens", "trigger")),
     )
 
     paper, no_bos, relu = models["paper"], models["no-bos"], models["relu-index"]
     sinking, source = versus(whole_rows(solved=s.solved), paper, relu), "ours, on Ran-Milo 2026, Theorem"
     lab.claim("softmax", f"{source}s 1 and 3", sinking)
-    lab.claim("needs-bos", f"{source} 1", versus(loss_left(), no_bos, paper))
+    lab.claim("needs-bos", f"{source} 1", versus(LOSS_LEFT, no_bos, paper))
     for name in ESCAPES:
-        lab.claim(f"{name}-solves", OURS, versus(loss_left(), no_bos, models[f"{name}-no-bos"], whole=paper))
+        lab.claim(f"{name}-solves", OURS, versus(LOSS_LEFT, no_bos, models[f"{name}-no-bos"], whole=paper))
     for name in ESCAPES:
         lab.claim(f"{name}-sinks", OURS, versus(whole_rows(), paper, models[name]))
-    lab.claim("divisor", "ours, on Ran-Milo 2026, its code for ReLU", versus(loss_left(), models["relu-none"], relu))
+    lab.claim("divisor", "ours, on Ran-Milo 2026, its code for ReLU", versus(LOSS_LEFT, models["relu-none"], relu))
 
     caption = "Attention of the other rows; without BOS the first token is shown. Shares of rows that are nearly 0 mean little."
     masses, unit = (weight(), weight_share(), weight("later tokens")), "mean over rows and sequences"
     lab.draw(by_model, "attention", masses, groups, unit, caption)
     unit = "held-out loss, % of that of a model that writes nothing (log scale)"
-    lab.draw(by_model, "loss", (loss_left(),), groups, unit, "Loss left after training, by model.", least=1e-5)
+    lab.draw(by_model, "loss", (LOSS_LEFT,), groups, unit, "Loss left after training, by model.", least=1e-5)
     lab.draw(mean_maps, [*models.values()])

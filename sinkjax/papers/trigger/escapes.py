@@ -52,8 +52,8 @@ def study(lab: Lab, s: Settings) -> None:
                 model = train(lab, s, f"{kind}-{variant}", f"{label}: {what}", {**own, **changes})
                 models[model.name], shown[label][model] = model, what
     lab.summary(
-        *(solves(s.solved), steps_to_stop(), loss_left(), escaped()),
-        *(whole_rows(), whole_rows("later tokens"), sinking_heads("part", s.sinks), bos_writes()),
+        *(solves(s.solved), STEPS_TO_STOP, LOSS_LEFT, escaped()),
+        *(whole_rows(), whole_rows("later tokens"), sinking_heads("part", s.sinks), BOS_WRITES),
     )
 
     sinks = whole_rows(solved=s.solved)
@@ -61,9 +61,9 @@ def study(lab: Lab, s: Settings) -> None:
         lab.claim(f"{kind}-penalty", OURS, versus(sinks, models[f"{kind}-penalty-0"], models[f"{kind}-penalty-{SMALL}"]))
     for kind in LEARNED:
         lab.claim(f"{kind}-start", OURS, versus(sinks, models[f"{kind}-plain"], models[f"{kind}-start-4"]))
-    costly = versus(loss_left(), models[f"softmax-penalty-{SMALL}"], models["softmax-penalty-0"])
+    costly = versus(LOSS_LEFT, models[f"softmax-penalty-{SMALL}"], models["softmax-penalty-0"])
     lab.claim("softmax-penalty", "ours, on Ran-Milo 2026, Theorem 1", costly)
 
     caption = "Weight on BOS in the other rows, the weight that these rows leave to the escape, and the loss."
     unit = "mean over rows and sequences; loss left in %"
-    lab.draw(by_model, "escapes", (whole_rows(), escaped(), loss_left()), shown, unit, caption)
+    lab.draw(by_model, "escapes", (whole_rows(), escaped(), LOSS_LEFT), shown, unit, caption)

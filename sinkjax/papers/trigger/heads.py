@@ -38,8 +38,8 @@ def study(lab: Lab, s: Settings) -> None:
         pairs[size] = [train(lab, s, f"{name}-{size}", f"{LABELS[name]} {size}", changes[name], edited=True) for name in LABELS]
     models = [model for pair in pairs.values() for model in pair]
     lab.summary(
-        *(stopped(), steps_to_stop(), solves(s.solved), task_loss(), largest_error(), loss_left()),
-        *(weight(), weight_share(), weight("later tokens"), whole_rows(), bos_writes()),
+        *(STOPPED, STEPS_TO_STOP, solves(s.solved), TASK_LOSS, LARGEST_ERROR, LOSS_LEFT),
+        *(weight(), weight_share(), weight("later tokens"), whole_rows(), BOS_WRITES),
         *(weight(rows="trigger"), weight_share(rows="trigger"), strongest_head()),
         *(sinking_heads(kind, s.sinks) for kind in ("share", "weight", "part", "written")),
     )

@@ -21,10 +21,10 @@ def study(lab: Lab, s: Settings) -> None:
     models = [train(lab, s, name, label, NORMALISERS[name], edited=True) for name, label in LABELS.items()]
     softmax, relu = models
     lab.summary(
-        *(stopped(), steps_to_stop(), solves(s.solved), task_loss(), largest_error(), loss_left()),
-        *(weight(), weight_share(), weight("later tokens"), whole_rows(), whole_rows("later tokens"), bos_writes()),
-        *(weight(rows="trigger"), weight_share(rows="trigger"), weight("later tokens", "trigger"), unevenness()),
-        *(trigger_row(s.trigger_position), trigger_row(s.trigger_position, "each token after it"), spread_of_weights()),
+        *(STOPPED, STEPS_TO_STOP, solves(s.solved), TASK_LOSS, LARGEST_ERROR, LOSS_LEFT),
+        *(weight(), weight_share(), weight("later tokens"), whole_rows(), whole_rows("later tokens"), BOS_WRITES),
+        *(weight(rows="trigger"), weight_share(rows="trigger"), weight("later tokens", "trigger"), UNEVENNESS),
+        *(trigger_row(s.trigger_position), trigger_row(s.trigger_position, "each token after it"), SPREAD_OF_WEIGHTS),
     )
     solving = versus(whole_rows(solved=s.solved), softmax, relu)
     every_run = [versus(whole_rows(), softmax), versus(whole_rows(), relu)]

@@ -50,8 +50,8 @@ def study(lab: Lab, s: Settings) -> None:
         for name, label in LABELS.items()
     }
     lab.summary(
-        *(stopped(), steps_to_stop(), solves(s.solved), largest_error(), loss_left()),
-        *(weight(), weight_share(), weight("later tokens"), whole_rows(), bos_writes(), weight(rows="trigger")),
+        *(STOPPED, STEPS_TO_STOP, solves(s.solved), LARGEST_ERROR, LOSS_LEFT),
+        *(weight(), weight_share(), weight("later tokens"), whole_rows(), BOS_WRITES, weight(rows="trigger")),
     )
 
     caption = "Attention to BOS in the other rows, one property changed at a time. Shares of rows near 0 mean little."
