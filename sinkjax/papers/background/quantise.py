@@ -26,6 +26,12 @@ from sinkjax.probes.statistics import View
 from sinkjax.study import *
 
 BITS = 8
+KINDS = {  # error -> its name, statistic and site
+    "tensor": ("stream, one scale a tensor (%)", "stream_error", Site.RESID),
+    "others": ("stream, the token left unrounded (%)", "stream_others_error", Site.RESID),
+    "token": ("stream, one scale a token (%)", "stream_row_error", Site.RESID),
+    "neuron": ("MLP hidden units, one scale a tensor (%)", "neuron_error", Site.NEURON),
+}
 NOTE = f"""Error: norm of the rounding error with {2**BITS - 1} even steps, over the norm of the token's vector, mean over the
     other tokens. A tensor holds one prompt."""
 
@@ -43,7 +49,7 @@ def study(lab: Lab, s: Settings) -> None:
     lab.needs("MLP")
     width = lab.architecture.width
     refuse(s.dims + SPARED > width, f"dims {s.dims} and {SPARED} more for the controls are more than the model's {width}")
-    makes = [partial(make, s.position) for make in (tensor_error, others_error, token_error, neuron_error)]
+    makes = [partial(error, kind, s.position) for kind in KINDS]
     (tensor, others, token, neurons), size = (make() for make in makes), largest_activation(s.position)
     columns = (tensor, others, token, neurons, size, loss())
 
@@ -74,63 +80,34 @@ def study(lab: Lab, s: Settings) -> None:
     lab.maps(at_zero, masked.every)
 
 
-def tensor_error(position: int, layers: Layers = ALL) -> Measure:
-    """Error of the residual stream with one scale for all tokens of a prompt, in per cent."""
-    return _error("stream, one scale a tensor (%)", "stream_error", Site.RESID, tensor_rounding, position, layers)
-
-
-def others_error(position: int, layers: Layers = ALL) -> Measure:
-    """Error of the residual stream with one scale for all tokens of a prompt but one, which is left unrounded, in per cent."""
-    name, of = "stream, the token left unrounded (%)", others_rounding(position)
-    return _error(name, "stream_others_error", Site.RESID, of, position, layers)
-
-
-def token_error(position: int, layers: Layers = ALL) -> Measure:
-    """Error of the residual stream with one scale per token, in per cent."""
-    return _error("stream, one scale a token (%)", "stream_row_error", Site.RESID, token_rounding, position, layers)
-
-
-def neuron_error(position: int, layers: Layers = ALL) -> Measure:
-    """Error of the MLP's hidden units with one scale for all tokens of a prompt, in per cent."""
-    return _error("MLP hidden units, one scale a tensor (%)", "neuron_error", Site.NEURON, tensor_rounding, position, layers)
-
-
-def _error(
-    name: str, statistic: str, site: Site, of: Callable[[jax.Array, View], jax.Array], position: int, layers: Layers
-) -> Measure:
-    """Return a relative error in percent, mean over all tokens except one and over the outputs of some layers."""
+def error(kind: str, position: int, layers: Layers = ALL) -> Measure:
+    """Return a relative error in percent (`KINDS`), mean over all tokens except one and over the outputs of some layers."""
+    name, statistic, site = KINDS[kind]
     axis = "depth" if site == Site.RESID else "layer"
+    rounding = rounding_error((2,) if kind == "token" else (1, 2), position if kind == "others" else None)
 
     def read(data: xarray.Dataset) -> NDArray[Any]:
         errors = 100 * np.nanmean(np.delete(data[statistic].values, position, axis=-1), axis=-1)
         written = errors[..., 1:] if axis == "depth" else errors  # not the embedding
         return np.asarray(written[..., layers.index].mean(axis=-1))
 
-    asks = Probe(extra=(Statistic(statistic, site, of, ("prompt", axis, "position")),))
+    asks = Probe(extra=(Statistic(statistic, site, rounding, ("prompt", axis, "position")),))
     return percentage(f"{name}{layers.suffix}", read, asks, note=NOTE, position=position)
 
 
-def tensor_rounding(x: jax.Array, view: View) -> jax.Array:
-    """||round(x / s) s - x|| / ||x|| of each position, s = max |x| / 127 over a prompt: [B, T] from [B, T, D]; 0 for zeros."""
-    return _rounding(x, view, (1, 2))
-
-
 @functools.cache
-def others_rounding(position: int) -> Callable[[jax.Array, View], jax.Array]:
-    """Like `tensor_rounding`, with a scale that leaves out a position, where the error means nothing."""
+def rounding_error(axes: tuple[int, ...], spared: int | None = None) -> Callable[[jax.Array, View], jax.Array]:
+    """Return the function for ||round(x / s) s - x|| / ||x|| of each position, [B, T] from [B, T, D]; 0 for zeros.
+
+    Args:
+        axes: The axes that share a scale, s = max |x| / 127: (1, 2) for one scale per prompt, (2,) for one per position.
+        spared: A position that the scale leaves out, where the error means nothing.
+    """
 
     def rounding(x: jax.Array, view: View) -> jax.Array:
-        return _rounding(x, view, (1, 2), jnp.arange(x.shape[1]) != position)
+        counted = jnp.arange(x.shape[1]) != (-1 if spared is None else spared)
+        counts = counted[None, :, None] & (jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None])
+        lost, size = (jnp.sqrt(jnp.square(y).sum(axis=-1)) for y in (rounded(x, BITS, axes, counts) - x, x))
+        return lost / jnp.where(size > 0, size, 1)
 
     return rounding
-
-
-def token_rounding(x: jax.Array, view: View) -> jax.Array:
-    """Like `tensor_rounding`, with a scale for each position."""
-    return _rounding(x, view, (2,))
-
-
-def _rounding(x: jax.Array, view: View, axes: tuple[int, ...], counted: jax.Array | bool = True) -> jax.Array:
-    counts = jnp.reshape(counted, (1, -1, 1)) & (jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None])
-    lost, size = (jnp.sqrt(jnp.square(y).sum(axis=-1)) for y in (rounded(x, BITS, axes, counts) - x, x))
-    return lost / jnp.where(size > 0, size, 1)
