@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import Edit, compose, edit, scale_head_output
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
-from sinkjax.papers.li._scores import sink_score
 from sinkjax.study import *
-from sinkjax.study import facts_of, heatmap
+from sinkjax.study import RECEIVED, facts_of, heatmap
 
 PROMPTS, EVERYWHERE, NORM = "over prompts", "over prompts and positions", "left out"
 CENTRES = {"over positions": "positions", "over dims": "dims", NORM: None}  # from one forward pass; None: no mean
@@ -103,6 +103,15 @@ def study(lab: Lab, s: Settings) -> None:
     for sweep in (windows, layers):
         lab.draw(heatmap, score, sink, size, over=sweep, axis="mean")
     lab.maps(*(factors.at(mean=mean, factor=s.factor, position=s.token) for mean in (PROMPTS, NORM)))
+
+
+def sink_score(key: int) -> Measure:
+    """Attention to a key in per cent, mean over its own and all later queries, heads and layers."""
+
+    def of(data: xarray.Dataset) -> NDArray[Any]:
+        return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
+
+    return percentage(f"attention that key {key} receives (%)", of, RECEIVED, position=key, seen=True)
 
 
 def attention_unnormed() -> Premise:

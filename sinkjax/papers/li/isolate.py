@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import xarray
+from numpy.typing import NDArray
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.papers._edits import cut_links, hide_behind, see_only
-from sinkjax.papers.li._scores import later_sink_score
 from sinkjax.study import *
-from sinkjax.study import attention_to_first_behind
+from sinkjax.study import MEAN_ATTENTION, attention_to_first_behind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,17 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(lines_along, "seen", score, sink, size, over=other)
     lab.maps(everywhere, even[ALL])
     lab.draw(activations, alone[forms], everywhere, even[ALL])
+
+
+def later_sink_score(key: int) -> Measure:
+    """Attention to a key in per cent, mean over the queries after it, heads and layers."""
+
+    def of(data: xarray.Dataset) -> NDArray[Any]:
+        return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))
+
+    name = f"attention that key {key} receives from later queries (%)"
+    note = "The query at the key itself, whose attention the edit decides, is left out."
+    return percentage(name, of, MEAN_ATTENTION, note=note, position=key, seen=True)
 
 
 def even_attention(position: int, layers: Sequence[int] | None = None) -> Edit:

@@ -25,7 +25,7 @@ from sinkjax.model.config import Config
 from sinkjax.papers._edits import hide_behind, see_only
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons
-from sinkjax.papers.li._scores import later_sink_score
+from sinkjax.papers.li.isolate import later_sink_score
 from sinkjax.study import *
 from sinkjax.study import (
     Batch,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.papers.li._scores import later_sink_score, sink_score
+from sinkjax.papers.li.amplify import sink_score
+from sinkjax.papers.li.isolate import later_sink_score
 from sinkjax.study.measures import merged, read_measure
 from tests.study.tiny import LAYERS, write_both
 
