@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sinkjax.cli.options import entries
+from sinkjax.cli.options import entries, read
 from sinkjax.config_files import programs
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import configs, shipped, user_location, user_path
@@ -17,7 +17,7 @@ from sinkjax.config_files.locations import Location, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Attention
 from sinkjax.runtime.folding import folded
-from sinkjax.study.registry import Chosen, Own, choose, config_type, open_own, title_of, trains
+from sinkjax.study.registry import Chosen, Own, as_series, choose, config_type, open_own, title_of, trains
 
 GIGABYTE = 10**9
 
@@ -62,6 +62,19 @@ class PlannedOptions:
         """Whether the study is to run on several models."""
         return bool(self.checkpoints or self.models or self.revisions)
 
+    def hardware(self) -> tuple[dict[str, int] | None, int | None, str]:
+        """Return the axes of `--mesh` and `--devices`, the bytes of `--memory`, and the implementation of attention.
+
+        Errors: the axes contradict each other or the machine; memory is not above 0.
+        """
+        from sinkjax.runtime.hardware import axes_of
+
+        given = self if isinstance(self, DeviceOptions) else DeviceOptions()
+        axes, memory = axes_of(given.mesh, given.devices), self.memory
+        if memory is not None and not 0 < memory * GIGABYTE < 2**63:
+            raise SinkjaxError(f"--memory must be a finite number of gigabytes above 0, not {memory}")
+        return axes, None if memory is None else int(memory * GIGABYTE), given.attention_impl
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions:
@@ -94,27 +107,30 @@ def own_study(path: str) -> Own:
     return open_own(user_path(path))
 
 
-def chosen_study(name: str, options: Sequence[str]) -> tuple[Chosen, list[str]]:
-    """Return the study that the user types first, opened from the file after `--study` if that is given, and the other options.
+def read_study(verb: Verb, listed: Listed, arguments: Sequence[str], plain: Any, with_devices: Any) -> tuple[str, Chosen, Any]:
+    """Return the study that the user types first: its name, the study as the options make it, and the options.
 
-    The file comes before the other options because the study decides which there are.
+    `--study` is read before the other options because the study decides which there are. A study that trains its own models has
+    the options `plain`, any other one `with_devices`; each type takes the type of the study's config.
     """
+    name, options = split_config(arguments, verb, listed)
     programs.typed(name)
-    left, file = list(options), None
-    for place, (option, value) in enumerate(itertools.pairwise([*options, ""])):
+    file = None
+    for index, (option, value) in enumerate(itertools.pairwise([*options, ""])):
         mark, equals, stated = option.partition("=")
         if mark == "--study" and (stated or (value and not equals)):
             file = stated or value
-            del left[place : place + 1 + (not equals)]
+            del options[index : index + 1 + (not equals)]
             break
     refuse(file is not None and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
-    return choose(name, None if file is None else own_study(file)), left
-
-
-def configured(chosen: Chosen, config: Any, arguments: Sequence[str]) -> Chosen:
-    """Return a study with the config that the options make, which they state as far as they name its fields."""
-    stated = {argument.removeprefix("--").partition("=")[0] for argument in arguments if argument.startswith("--")}
-    return dataclasses.replace(chosen, config=config, unstated=chosen.unstated - stated)
+    chosen = choose(name, None if file is None else own_study(file))
+    other = verb.__name__ == "sweep" and chosen.experiment != "sweep"
+    refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
+    kind = (plain if trains(chosen.experiment) else with_devices)[config_type(chosen.experiment)]
+    given = read(kind, options, f"{verb.__name__} {name}", config=chosen.config)
+    named = {option.removeprefix("--").partition("=")[0] for option in options if option.startswith("--")}
+    chosen = dataclasses.replace(chosen, config=given.config, unstated=chosen.unstated - named)
+    return name, as_series(chosen, given.checkpoints, given.models, given.revisions) if given.several else chosen, given
 
 
 def noun(verb: Verb) -> str:
@@ -134,32 +150,15 @@ def listing(verb: Verb, listed: Listed) -> str:
 
 def studies(only: str | None = None) -> dict[str, str]:
     """List the shipped study configs, each with a description. only: restrict the list to this study."""
-    found: dict[str, str] = {}
+    described: dict[str, str] = {}
     for name in shipped():
-        if title := title_of(name):  # of a function, which need not be imported
-            found |= {name: title} if only is None or name.startswith(f"{only}/") else {}
-            continue
-        chosen = choose(name)
-        said = getattr(chosen.config, "summary", None) or str(config_type(chosen.experiment).__doc__).splitlines()[0].rstrip(".")
-        found |= {name: said} if only in (None, chosen.experiment) else {}
-    return found
-
-
-def over(options: Any, with_devices: Any, chosen: Chosen) -> Any:
-    """Combine a command's options (`with_devices` if the study takes a model) and the chosen config's fields in one type."""
-    return (options if trains(chosen.experiment) else with_devices)[config_type(chosen.experiment)]
-
-
-def asked_axes(options: PlannedOptions) -> dict[str, int] | None:
-    """Return the mesh axes requested by `--mesh` and `--devices`. Errors: they contradict each other or the machine."""
-    from sinkjax.runtime.hardware import axes_of
-
-    return axes_of(options.mesh, options.devices) if isinstance(options, DeviceOptions) else None
-
-
-def asked_attention(options: PlannedOptions) -> str:
-    """Return the implementation of attention that the options request."""
-    return options.attention_impl if isinstance(options, DeviceOptions) else "auto"
+        kind, title = name.partition("/")[0], title_of(name)  # of a function, which need not be imported
+        if title is None:
+            chosen = choose(name)
+            kind, summary = chosen.experiment, getattr(chosen.config, "summary", None)
+            title = summary or str(config_type(kind).__doc__).splitlines()[0].rstrip(".")
+        described |= {name: title} if only in (None, kind) else {}
+    return described
 
 
 def asked_location(name: str) -> Location:
@@ -177,10 +176,3 @@ def asked_location(name: str) -> Location:
 def default_folder(name: str) -> Path:
     """Return the default folder for the results of a config."""
     return Path("results") / (name if name in configs() else Path(name).stem)
-
-
-def memory_bytes(gigabytes: float | None) -> int | None:
-    """Convert `--memory` to bytes; raise unless it is above 0."""
-    if gigabytes is not None and not 0 < gigabytes * GIGABYTE < 2**63:
-        raise SinkjaxError(f"--memory must be a finite number of gigabytes above 0, not {gigabytes}")
-    return None if gigabytes is None else int(gigabytes * GIGABYTE)

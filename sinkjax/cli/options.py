@@ -7,7 +7,7 @@ import dataclasses
 import io
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -63,32 +63,24 @@ HELP = ConstructorRegistry()
 
 
 @HELP.primitive_rule
-def _tuple(info: PrimitiveTypeInfo) -> Any:
-    """Describe options with several values as tyro does, except that an empty default is shown as "none"."""
-    if info.type_origin is not tuple or get_args(info.type)[1:] != (...,):
-        return None
-    # tyro's rule for tuples would be this one
-    return _none_shown(list[get_args(info.type)[0]], (), info, lambda value: isinstance(value, tuple))  # type: ignore[misc]
-
-
-@HELP.primitive_rule
-def _optional(info: PrimitiveTypeInfo) -> Any:
-    """Describe options that may be left unset by the type of a value alone, with "none" for None."""
+def _may_be_unset(info: PrimitiveTypeInfo) -> Any:
+    """Describe an option that may be None or () as tyro describes its values, with "none" for the empty default."""
     kinds = tuple(kind for kind in get_args(info.type) if kind is not type(None))
-    if len(kinds) == len(get_args(info.type)):
+    empty: tuple[()] | None = None
+    like: Any
+    if info.type_origin is tuple and kinds[1:] == (...,):
+        empty, like = (), list[kinds[0]]  # type: ignore[valid-type]  # tyro's rule for tuples would be this one
+    elif info.type_origin is not tuple and len(kinds) < len(get_args(info.type)):
+        like = Union[kinds]  # noqa: UP007
+    else:
         return None
-    return _none_shown(Union[kinds], None, info, lambda value: value is None)  # noqa: UP007
-
-
-def _none_shown(like: Any, empty: object, info: PrimitiveTypeInfo, belongs: Callable[[Any], bool]) -> Any:
-    """tyro's description of the type `like`, with `empty` shown as "none"; belongs: whether it may hold a value too."""
     spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(like, info.markers))
     if not isinstance(spec, PrimitiveConstructorSpec):
         return spec
     shown, holds = spec.str_from_instance, spec.is_instance
     return dataclasses.replace(
         spec,
-        is_instance=lambda value: belongs(value) or holds(value),
+        is_instance=lambda value: value == empty or isinstance(value, tuple) or holds(value),
         str_from_instance=lambda value: ["none"] if value == empty else shown(value),
     )
 

@@ -8,24 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from sinkjax.cli.common import (
-    DeviceOptions,
-    PlannedOptions,
-    asked_attention,
-    asked_axes,
-    chosen_study,
-    configured,
-    memory_bytes,
-    over,
-    split_config,
-    studies,
-)
-from sinkjax.cli.options import read
+from sinkjax.cli.common import DeviceOptions, PlannedOptions, read_study, studies
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
 from sinkjax.runtime.folding import folded
-from sinkjax.study.registry import SERIES, Chosen, as_series, by_name
+from sinkjax.study.registry import SERIES, Chosen, by_name
 
 C = TypeVar("C")
 
@@ -48,10 +36,9 @@ class PlanWithDevicesOptions(DeviceOptions, PlanOptions[C], Generic[C]):
 
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
-    name, rest = split_config(arguments, plan, studies)
-    refuse(any(argument.partition("=")[0] == "--out" for argument in rest), "sinkjax plan writes nothing, so it has no --out")
-    chosen, rest = chosen_study(name, rest)
-    options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
+    written = any(argument.partition("=")[0] == "--out" for argument in arguments[1:])
+    refuse(written, "sinkjax plan writes nothing, so it has no --out")
+    name, chosen, options = read_study(plan, studies, arguments, PlanOptions, PlanWithDevicesOptions)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.runtime.hardware import PLATFORMS, Hardware
@@ -59,19 +46,15 @@ def plan(arguments: Sequence[str]) -> None:
     from sinkjax.study.plan import show_parts
 
     one_of("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
-    axes, memory = asked_axes(options), memory_bytes(options.memory)
+    axes, memory, how = options.hardware()
     hardware = Hardware.of(None, memory)
     if axes or elsewhere:
         axes = axes or {"data": 1, "model": 1}
         hardware = Hardware(memory, axes["data"], axes["model"], options.platform if elsewhere else None)
     refuse(options.processes < 1, f"--processes must be at least 1, not {options.processes}")
     hardware = dataclasses.replace(hardware, processes=options.processes)
-    chosen = configured(chosen, options.config, rest)
-    if options.several:
-        chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
-    elif not chosen.suite:
+    if not (options.several or chosen.suite):
         chosen = run.fitted(chosen)
-    how = asked_attention(options)
     every = suite.plans(chosen, hardware, how) if chosen.suite else ((name, run.work(chosen, hardware, attention_impl=how)),)
     for study, plans in every:
         if isinstance(plans, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -18,6 +18,9 @@ from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.progress import say
 from sinkjax.study.registry import STORE_SUFFIX, choose
+
+if TYPE_CHECKING:
+    from sinkjax.report.section import Report, Section
 
 
 @dataclass(frozen=True)
@@ -37,53 +40,41 @@ def report(arguments: Sequence[str]) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two runs or stores"""
     options = read(ReportOptions, arguments, "report")
     results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
+    from sinkjax.study import compare
+    from sinkjax.study.folder import PAGE
+
     with reached(results):
         refuse(bool(others) and options.study is not None, "--study is for the results of a run, not for a comparison")
-        _compare(results, *others) if others else _rebuild(results, options.study)
+        shown, folder = compare.carry_out(results, *others) if others else _rebuilt(results, options.study)
+        terminal(shown)
+        print(printable(str(folder / PAGE)))
 
 
-def _rebuild(results: Location, study: str | None) -> None:
+def _rebuilt(results: Location, study: str | None) -> tuple[Section | Report, Location]:
+    """Make the pages of results again, from what the run kept if their study is a program that the user did not name."""
+    from sinkjax.study import suite
+    from sinkjax.study.folder import rebuild_kept
+    from sinkjax.study.results import build
+
     if results.suffix == SUFFIX and results.is_file():
         results = unpack(results)
     own = None if study is None else own_study(study)
     try:
         chosen = choose(str(results), own)
     except NotTyped as error:
-        _show_kept(results, error)
-        return
+        folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
+        if (kept := rebuild_kept(folder)) is None:
+            raise
+        say(f"shown as the run kept it, because {error}")
+        return kept, folder
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
-    from sinkjax.study import folder, suite
-    from sinkjax.study.results import build
-
-    terminal((suite.build if chosen.suite else build)(chosen, chosen.folder))
-    print(printable(str(chosen.folder / folder.PAGE)))
-
-
-def _show_kept(results: Location, error: NotTyped) -> None:
-    """Make the pages of results from what the run kept, where their study is a program that the user did not name."""
-    from sinkjax.study.folder import PAGE, rebuild_kept
-
-    folder = results if results.is_dir() and results.suffix != STORE_SUFFIX else results.parent
-    found = rebuild_kept(folder)
-    if found is None:
-        raise error
-    terminal(found)
-    say(f"shown as the run kept it, because {error}")
-    print(printable(str(folder / PAGE)))
+    return (suite.build if chosen.suite else build)(chosen, chosen.folder), chosen.folder
 
 
 def _there(path: str) -> Location:
     """Return the existing location that a user names."""
-    found = asked_location(path)
-    with reached(found):
-        refuse(not found.exists(), f"there is no folder or store {found}")
-    return found
-
-
-def _compare(first: Location, second: Location) -> None:
-    from sinkjax.study import compare, folder
-
-    section, place = compare.carry_out(first, second)
-    terminal(section)
-    print(printable(str(place / folder.PAGE)))
+    location = asked_location(path)
+    with reached(location):
+        refuse(not location.exists(), f"there is no folder or store {location}")
+    return location

@@ -14,25 +14,18 @@ from sinkjax.cli.common import (
     Options,
     PlannedOptions,
     Verb,
-    asked_attention,
-    asked_axes,
     asked_location,
-    chosen_study,
-    configured,
     default_folder,
-    memory_bytes,
-    over,
-    split_config,
+    read_study,
     studies,
 )
-from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.locations import reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
-from sinkjax.study.registry import SERIES, as_series, trains
+from sinkjax.study.registry import SERIES
 
 if TYPE_CHECKING:
     from sinkjax.report.section import Report
@@ -71,30 +64,23 @@ def sweep(arguments: Sequence[str]) -> None:
 
 def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     """Run the study that is named, with the overridden config fields. listed: the shipped configs."""
-    name, rest = split_config(arguments, verb, listed)
-    chosen, rest = chosen_study(name, rest)
-    other = verb is sweep and chosen.experiment != "sweep"
-    refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
-    options = read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"{verb.__name__} {name}", config=chosen.config)
-    asked = None if options.out is None else asked_location(options.out)
-    out = asked or chosen.folder or default_folder(name)
-    if trains(chosen.experiment):
+    name, chosen, options = read_study(verb, listed, arguments, RunOptions, RunWithDevicesOptions)
+    usual = default_folder(name)
+    usual = usual.with_name(f"{usual.name}-series") if options.several else chosen.folder or usual
+    out = usual if options.out is None else asked_location(options.out)
+    if not isinstance(options, DeviceOptions):  # it trains
         use_all_cores()
-    chosen = configured(chosen, options.config, rest)
-    if options.several:
-        chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
-        out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")
     refuse(options.trim and chosen.experiment != SERIES, "--trim requires a series: --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax.runtime import processes
     from sinkjax.runtime.hardware import is_joined, make_mesh
     from sinkjax.study import folder, run, suite
 
-    axes = asked_axes(options)
+    axes, memory, attention_impl = options.hardware()
     mesh = make_mesh(axes) if axes else None
     if is_joined(mesh) and chosen.experiment != "sweep":
         raise SinkjaxError("with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
-    machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim, asked_attention(options))
+    machine = run.Machine(memory, mesh, options.strict, options.trim, attention_impl)
     missing = ""
     report_line = say if processes.first() else lambda line: None
     with reached(out):

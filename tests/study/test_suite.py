@@ -12,8 +12,6 @@ import xarray
 
 import sinkjax
 from sinkjax.cli import main as cli
-from sinkjax.cli import plan as cli_plan
-from sinkjax.cli import run as cli_run
 from sinkjax.errors import SinkjaxError
 from sinkjax.study import Lab, loss, registry, run, suite
 from sinkjax.study.contrasts import Parts
@@ -118,9 +116,7 @@ def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
 
 
 def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
-    chooser = lambda name, rest: (choose(name) if (tmp_path / "out").exists() else chosen, rest)  # noqa: E731
-    for module in (cli_run, cli_plan):
-        monkeypatch.setattr(module, "chosen_study", chooser)
+    monkeypatch.setattr("sinkjax.cli.common.choose", lambda name, own: choose(name) if (tmp_path / "out").exists() else chosen)
     assert cli.main(["plan", "kiya/all"]) == 0
     assert "made-up/gated does not run: " in capsys.readouterr().out
     assert cli.main(["run", "kiya/all", "--out", str(tmp_path / "out")]) == 0
