@@ -154,6 +154,17 @@ class Resolved:
         return dataclasses.replace(self, layer_head=self.layer_head & active)
 
     @property
+    def first_row(self) -> int:
+        """The first row, in any prompt, that the term addresses or changes: all rows before it are those of a run without it."""
+        if self.op == "swap":
+            return int(np.min(self.value))
+        if self.centre == "positions":  # needs the rows before
+            return 0
+        masks = {"queries": self.query, "keys": self.key}
+        first = [int(np.argmax(np.append(np.asarray(masks[axis]).any(axis=0), True))) for axis in SITES[self.site].positions]
+        return min(first) if self.site == Site.POSITION else max(first)  # of a pair the later one: no query sees a later key
+
+    @property
     def by_position(self) -> bool:
         """Whether the value has an axis of positions, its third."""
         spec = SITES[self.site]

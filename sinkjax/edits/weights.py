@@ -74,7 +74,7 @@ class ResolvedWeight:
     name: str = struct.field(pytree_node=False)
     op: str = struct.field(pytree_node=False)
 
-    by_position, centre = False, None  # for terms at sites, which may have per-position values
+    by_position, centre, first_row = False, None, 0  # for terms at sites, which may act on some positions only
 
     @property
     def site(self) -> str:

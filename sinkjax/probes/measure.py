@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.site import PAIRS, Site
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.probes.statistics import PairView, Statistic, View
+from sinkjax.probes.statistics import SUMS, PairView, Statistic, View
 
 PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
 
 
-def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
-    """Compute all of a probe's statistics at a site. The barrier keeps these reductions out of the watched arrays' fusions."""
+def measure(
+    probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False, first: int = 0, cuts: tuple[int, ...] = ()
+) -> dict[str, jax.Array]:
+    """Compute all of a probe's statistics at a site. The barrier keeps these reductions out of the watched arrays' fusions.
+
+    first: the position of the first row of vectors; results have zeros in the rows before it. cuts: positions; sums are also
+    taken over only the rows before each (`sum_before`).
+    """
     wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
     raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
     if not wanted and not raw:
@@ -32,7 +40,52 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
         if entry in probe.extra and entry.finish is None:
             _check(entry, value, len(x))
         results[entry.name] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
+        if "position" in entry.dims:
+            results[entry.name] = zeros_before(first, results[entry.name], entry.dims.index("position") - 1)
+        for cut in cuts if entry.fn in SUMS else ():
+            part = dataclasses.replace(of, lengths=jnp.minimum(of.lengths, cut))
+            value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), part)
+            results[sum_before(entry, cut)] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
+    x = x if isinstance(view, PairView) or not raw else zeros_before(first, x, 1)
     return results | {entry.name: _select(entry, *_with_all_keys(*_divided(x, view))) for entry in raw}
+
+
+def zeros_before(first: int, x: jax.Array, axis: int) -> jax.Array:
+    """Return x with zeros for the rows before `first` along an axis."""
+    return jnp.pad(x, [(first * (at == axis), 0) for at in range(x.ndim)]) if first else x
+
+
+def sum_before(entry: Statistic, cut: int) -> str:
+    """Return the name in a layer's record of a statistic summed over only the rows before a position."""
+    return f"{entry.name} before {cut}"
+
+
+def with_earlier_rows(
+    probe: Probe, values: dict[str, jax.Array], earlier: dict[str, jax.Array], first: int
+) -> dict[str, jax.Array]:
+    """Add another run's rows before `first` to the statistics of the rows from there on. Sums are not yet means."""
+    done = dict(values)
+    for entry in probe.statistics:
+        if entry.name in values and entry.fn in SUMS:
+            done[entry.name] = values[entry.name] + earlier[sum_before(entry, first)]
+        elif entry.name in values:
+            axis = next(axis for axis, name in enumerate(entry.dims) if name in ("position", "query")) - 1
+            done[entry.name] = earlier_rows(values[entry.name], earlier[entry.name], axis, range(first))
+    return done
+
+
+def capture_rows(capture: Capture, x: jax.Array, earlier: jax.Array, first: int) -> jax.Array:
+    """Return captured values of a layer, with another run's in the rows before `first`."""
+    axis = 2 if capture.site in PAIRS else 1
+    positions = range(x.shape[axis]) if capture.positions is None else capture.positions
+    return earlier_rows(x, earlier, axis, [at for at, position in enumerate(positions) if position < first])
+
+
+def earlier_rows(x: jax.Array, earlier: jax.Array, axis: int, rows: Iterable[int]) -> jax.Array:
+    """Return x with these indices along an axis from another run."""
+    taken = np.zeros(x.shape[axis], bool)
+    taken[[*rows]] = True
+    return jnp.where(taken.reshape(-1, *[1] * (x.ndim - 1 - axis)), earlier, x)
 
 
 def _check(entry: Statistic, value: Any, prompts: int) -> None:

@@ -73,6 +73,8 @@ class Statistic:
         sums: At WEIGHTS, the kind of sum over rows that `fn` returns: the weight on each key ("received"), the weight on it from
             later queries ("later"), the weight on no key ("no key"), or the weight on a past ("past"). Such an `fn` applies
             `view.divisor` itself, and a kernel may compute the sums in its place. None for any other reduction.
+        by_row: Whether each row of the result (a "position" or "query") depends only on this row of the array. A sweep may then
+            take the rows before an edit from the baseline.
 
     Raises:
         SinkjaxError: `dims` does not start with these axes, or the site does not support statistics.
@@ -84,6 +86,7 @@ class Statistic:
     dims: tuple[str, ...]
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     sums: Literal["received", "later", "no key", "past"] | None = field(default=None, repr=False)  # not part of identities
+    by_row: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", as_site(self.site))
@@ -279,6 +282,18 @@ def non_finite_cells(x: jax.Array, view: View) -> jax.Array:
     """Number of positions in each prompt with an infinite or NaN activation: int32 [B]."""
     real = jnp.arange(x.shape[1])[None, :] < view.lengths[:, None]
     return (real & jnp.isnan(_zero_or_nan(x))).sum(axis=-1, dtype=jnp.int32)
+
+
+# Sums over the rows of each prompt, so that those of some rows add up; and functions of each row on its own.
+SUMS = (
+    column_sums, share_sums, bias_sums, bias_share_sums, past_sums, later_sums, later_share_sums, cosine_sums, non_finite_cells,
+)  # fmt: skip
+BY_ROW = (row_entropy, norm, head_norm, abs_max, abs_argmax, abs_median, excess_kurtosis)
+
+
+def cut_by_rows(entry: Statistic) -> bool:
+    """Return whether a statistic can be computed for some rows, and joined with those of the others."""
+    return entry.fn in SUMS or (entry.finish is None and (entry.by_row or entry.fn in BY_ROW))
 
 
 # Part of every record of a non-empty probe, so that overflow never goes unnoticed.

@@ -92,7 +92,8 @@ def _to_first(weights: jax.Array, view: Any) -> jax.Array:
 _MEAN = Statistic("mean_attention", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), _mean_over_heads, "later")
 RECEIVED, SIZES, MEDIANS = Probe(attention_received=True), Probe(resid_max=True), Probe(resid_max=True, resid_median=True)
 MEAN_ATTENTION = Probe(extra=(_MEAN,))  # from later queries, mean over heads: without their axis, many edits stay small
-ATTENTION_TO_FIRST = Probe(extra=(Statistic("attention_to_first", Site.WEIGHTS, _to_first, ("prompt", "layer", "query")),))
+_FIRST = Statistic("attention_to_first", Site.WEIGHTS, _to_first, ("prompt", "layer", "query"), by_row=True)
+ATTENTION_TO_FIRST = Probe(extra=(_FIRST,))
 SINKS = """A head sinks on a key if its mean attention to it, over the key's own and all later queries, also those whose window
     has lost the key, is above eps (Gu et al. 2025)."""
 LATER_SINKS = """A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but

@@ -74,6 +74,7 @@ def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, 
     """Print edits, prompts, calls, compilations, bytes, FLOPs and an estimate of the time."""
     b, T, idle = plan.schedule.prompt_block, plan.positions, hardware.processes - plan.processes
     processes = f"{hardware.processes}" + f", {idle} of them idle: {plan.processes} are enough" * (idle > 0)
+    computed = plan.row_passes / plan.layer_passes
     lines = [
         ("edits", plan.edits),
         *(("", kind) for kind in plan.kinds),
@@ -86,6 +87,7 @@ def show_plan(title: str, plan: Plan, config: Config, probe: Probe, dtype: str, 
         ("tokens in a call", f"up to {b * T * max(plan.schedule.widths):,}"),
         ("use of the devices", f"{plan.kept:.0%} of their time goes into blocks that one device would have to compute"),
         ("blocks computed", f"{plan.layer_passes * b:,} of {(plan.edits + 1) * config.layers * plan.prompts:,} without sharing"),
+        *([("rows computed", f"{computed:.0%} of these blocks'; the others are the baseline's")] if computed < 1 else []),
         *((f"memory: {part}", in_words(count)) for part, count in plan.bytes.items()),
         ("memory: peak", in_words(plan.peak_bytes)),
         ("result, uncompressed", in_words(plan.result_bytes)),

@@ -217,7 +217,7 @@ def fitted(chosen: Chosen, weights: bool = False, given: Model | None = None, lo
 def _planned(part: Part, model: Model, batch: Batch, machine: Machine) -> tuple[Computation, Schedule, list[Round]]:
     """Return a sweep as it is planned. Its twin's programs are the same, and so are those of edits with values of a model."""
     computation = prepared(model, batch.tokens, part.planned(), part.probe, batch.lengths, attention_impl=machine.attention_impl)
-    schedule = computation.schedule(machine.memory, part.batch_size(machine.hardware().kind))
+    schedule = computation.schedule(machine.memory, part.batch_size(machine.hardware().kind), part.role != "noop")
     return computation, schedule, computation.rounds(schedule)
 
 
@@ -251,7 +251,7 @@ def work(
         cost = None
         if isinstance(spec, Part):
             what = spec.planned(), [config.length] * spec.prompts, config.length, spec.probe, config.dtype
-            cost = plan(architecture, *what, here, attention_impl, spec.batch_size(here.kind))
+            cost = plan(architecture, *what, here, attention_impl, spec.batch_size(here.kind), spec.role != "noop")
         yield spec, architecture, cost
 
 
@@ -295,6 +295,7 @@ def store_spec(
     edits = [condition.edit for condition in spec.of(spec.lab.on(model, batch, swept, probe))]
     options: dict[str, Any] = {"memory": machine.memory, "strict": machine.strict, "attention_impl": how}
     options |= {"attributes": _attributes(spec, batch), "batch_size": spec.batch_size(machine.hardware().kind)}
+    options["share_rows"] = spec.role != "noop"  # else their rows before the edit would be the baseline's in any case
     sweep(swept, tokens, edits, probe=probe, lengths=lengths, out=store, **options)
 
 

@@ -59,7 +59,7 @@ def in_rounds(
 ) -> Iterator[tuple[Round, Record]]:
     """Yield the records of each round, with leading axes over devices and (except for a base) edits; a base is run once.
 
-    run: runs `baseline` or `edited` on inputs that are placed on the devices, as `computation.each` does.
+    run: runs `baseline` or `edited` on inputs on the devices, with changes of the spec, as `computation.each` does.
     """
     L, inputs = computation.spec.depth, (np.asarray(computation.tokens), np.asarray(computation.lengths))
 
@@ -73,7 +73,7 @@ def in_rounds(
         tokens, lengths = computation.place(tuple(array[prompts] for array in inputs))  # on the host, where nothing compiles
         bases = [number for _, number in runs if number is not None]
         of_base = computation.place(stack(list(map(resolved, bases, prompts)))) if bases else ()
-        base, record = run(baseline, tokens, lengths, of_base)
+        base, record = run(baseline, tokens, lengths, of_base, cuts=schedule.cuts)
         bases_of: dict[tuple[str, ...], Base] = {}  # by the sites of a kind, whose cells the base counts
         for entry in rounds:
             idle = next(chunk for _, _, chunk in entry.calls())  # devices without a call get its edits as placeholders
@@ -89,7 +89,7 @@ def in_rounds(
             sites = tuple(term.site for term in edits)
             if sites not in bases_of:
                 bases_of[sites] = base.counting(edits)
-            yield entry, run(edited, tokens, lengths, edits, start, bases_of[sites])
+            yield entry, run(edited, tokens, lengths, edits, start, bases_of[sites], first=idle.row)
 
 
 def started(calls: Iterator[T], ahead: int) -> Iterator[T]:

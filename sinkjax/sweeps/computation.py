@@ -128,9 +128,9 @@ class Computation:
         spec = dataclasses.replace(spec, attention_impl=how, in_place=hardware.kind == "cpu")
         return dataclasses.replace(self, spec=spec)
 
-    def each(self, function: Callable, *inputs: Any) -> Any:
-        """Run `shared.each` on these inputs, placed on the devices."""
-        return each(self.params, *inputs, function=function, mesh=self.mesh, spec=self.spec)
+    def each(self, function: Callable, *inputs: Any, **changes: Any) -> Any:
+        """Run `shared.each` on these inputs, placed on the devices. changes: of the spec."""
+        return each(self.params, *inputs, function=function, mesh=self.mesh, spec=dataclasses.replace(self.spec, **changes))
 
     def hardware(self, memory: int | None = None) -> Hardware:
         """Return the hardware to plan for on this machine."""
@@ -141,11 +141,11 @@ class Computation:
         """Return the facts about the machine that are stored."""
         return facts(self.mesh or Mesh(np.array([*jax.tree.leaves(self.params)[0].devices()]), (DATA,)))
 
-    def schedule(self, memory: int | None, batch_size: int | None = None) -> Schedule:
+    def schedule(self, memory: int | None, batch_size: int | None = None, share_rows: bool = True) -> Schedule:
         """Plan the calls for this machine."""
         (B, T), dtype = self.tokens.shape[:2], str(dtype_of(self.model.params))
-        where = self.spec.probe, dtype, self.hardware(memory)
-        return plan_resolved(self.model.config, self.resolved, (B, T), *where, batch_size=batch_size).schedule
+        where = self.spec.probe, dtype, self.hardware(memory), self.spec.attention_impl, batch_size, share_rows
+        return plan_resolved(self.model.config, self.resolved, (B, T), *where).schedule
 
     def rounds(self, schedule: Schedule) -> list[Round]:
         """Deal all calls of a schedule to the devices of this process."""

@@ -123,9 +123,12 @@ def _check_schedule(schedule: Mapping[str, Any], variables: Sequence[Array]) -> 
     refuse(bool(variables) and schedule.get("prompt_block") != block, f"schedule.prompt_block must be {block}")
     computed: list[int] = []
     for chunk in chunks:
-        refuse(len(chunk) != 4, f"an entry of schedule.chunks must be [kind, start, edits, base], not {short(chunk)}")
-        kind, start, base = convert([*chunk[:2], chunk[3] or 0], INTEGERS, "kind, start and base in schedule.chunks")
-        exist = 0 <= kind < len(widths) and start >= 0 and 0 <= base < E
+        refuse(
+            len(chunk) not in (4, 5), f"an entry of schedule.chunks must be [kind, start, edits, base, row], not {short(chunk)}"
+        )
+        numbers = [*chunk[:2], chunk[3] or 0, *chunk[4:]]
+        kind, start, base, *rows = convert(numbers, INTEGERS, "kind, start, base and row in schedule.chunks")
+        exist = 0 <= kind < len(widths) and min(start, *rows, 0) == 0 and 0 <= base < E
         refuse(not exist, "schedule.chunks name a kind, a block or an edit that does not exist")
         computed += (edits := convert(chunk[2], INTEGERS, "edits in schedule.chunks"))
         refuse(not edits, "an entry of schedule.chunks must have edits")

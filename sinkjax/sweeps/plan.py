@@ -31,7 +31,7 @@ from sinkjax.probes.record import Record
 from sinkjax.runtime.hardware import ONE, Hardware
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
-from sinkjax.sweeps.sharing import Origin, origins, worth
+from sinkjax.sweeps.sharing import Origin, first_rows, origins, rows_can_be_shared, worth
 from sinkjax.transformer.cost import block_flops, block_parameters, run_bytes, widened_bytes
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.spec import ForwardSpec
@@ -54,7 +54,8 @@ class Plan:
 
     edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: devices per process.
     processes: number of processes with work to do. rounds: maximum number of rounds in a process. compiles: number of jitted
-    programs. layer_passes: blocks times edits times prompt blocks computed on all devices, including bases. critical_passes:
+    programs. layer_passes: blocks times edits times prompt blocks computed on all devices, including bases. row_passes: the same,
+    with the share of its rows that each block computes. critical_passes:
     passes that one device could do in the sweep's wall-clock time. kept: share of the devices' time, in all processes, spent
     on work that one device would have to do too, with each edit from its own start. bytes: estimated peak per device, by
     part. flops: FLOPs of all matrix products. result_bytes: size of the uncompressed result. attention: the implementation.
@@ -70,6 +71,7 @@ class Plan:
     rounds: int
     compiles: int
     layer_passes: int
+    row_passes: float
     critical_passes: float
     kept: float
     bytes: dict[str, int]
@@ -85,7 +87,7 @@ class Plan:
     @property
     def critical_flops(self) -> float:
         """FLOPs that one device could do in the sweep's wall-clock time on all devices."""
-        return self.flops * self.critical_passes / self.layer_passes
+        return self.flops * self.critical_passes / self.row_passes
 
 
 def plan(
@@ -98,6 +100,7 @@ def plan(
     hardware: Hardware = ONE,
     attention_impl: str = AUTO,
     batch_size: int | None = None,
+    share_rows: bool = True,
 ) -> Plan:
     """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights. Arguments as for `sweep`.
 
@@ -107,7 +110,7 @@ def plan(
     refuse_beyond_context(T, config)
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
-    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware, attention_impl, batch_size)
+    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware, attention_impl, batch_size, share_rows)
 
 
 def plan_resolved(
@@ -119,6 +122,7 @@ def plan_resolved(
     hardware: Hardware,
     attention_impl: str = AUTO,
     batch_size: int | None = None,
+    share_rows: bool = True,
 ) -> Plan:
     """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
     given: Any = batch_size
@@ -127,17 +131,24 @@ def plan_resolved(
     B, T = batch
     L, devices = ForwardSpec(config=config, probe=probe, logits=False).depth, hardware.devices
     refuse(not resolved, "a sweep needs at least one edit")
-    starts = origins(resolved, config, L, worth(config, B, T, hardware.kind))
+    programs = worth(config, B, T, hardware.kind)
+    starts, kinds = origins(resolved, config, L, programs), [kind_of(entry) for entry in resolved]
+    attention = chosen(attention_impl, config, resolved, probe, T, dtype, hardware)
+    shared = share_rows and rows_can_be_shared(config, probe, attention)
+    rows = first_rows(resolved, kinds, starts, T, L, programs / 2) if shared else [0] * len(resolved)
     streams = 1 + any(origin.base is not None for origin in starts)  # the unedited run, and one base at a time
     weights_edited = any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
-    cost = DeviceBytes.of(config, T, probe, dtype, hardware, streams, weights_edited)
+    size = config, T, probe, dtype, hardware, streams, weights_edited
+    cost = DeviceBytes.of(*size, cuts=len({*rows} - {0}))
+    if any(rows) and cost.needed(1) > hardware.memory_bytes():
+        rows, cost = [0] * len(resolved), DeviceBytes.of(*size)
 
     by_kind: dict[tuple, list[int]] = {}
-    for number, entry in enumerate(resolved):
-        by_kind.setdefault(kind_of(entry), []).append(number)
+    for number, call in enumerate(zip(kinds, rows, strict=True)):
+        by_kind.setdefault(call, []).append(number)
     groups = list(by_kind.values())
     names = [" + ".join(f"{term.op} {term.site}" for term in resolved[first]) or "no edit" for first, *_ in groups]
-    schedule = _best_schedule(groups, starts, B, L, cost, hardware, min(B, batch_size or B))
+    schedule = _best_schedule(groups, starts, rows, B, L, cost, hardware, min(B, batch_size or B))
 
     b, widths, chunks = schedule.prompt_block, schedule.widths, schedule.chunks
     shares = [share for share in schedule.shares(B, devices, hardware.processes, L) if share]
@@ -145,8 +156,10 @@ def plan_resolved(
     calls = [chunk for share in shares for entry in share for _, _, chunk in entry.calls() if chunk.start < L]
     layer_passes = L * waves * devices + sum(widths[chunk.kind] * (L - chunk.start) for chunk in calls)
     runs = waves * devices + sum(widths[chunk.kind] for chunk in calls)
-    critical_passes = duration(schedule, B, L, 1, hardware, extra=0) / b
-    needed = B * (L * len({chunk.base for chunk in chunks}) + sum(L - origin.block for origin in starts))
+    row_passes = L * waves * devices + sum(widths[chunk.kind] * (L - chunk.start) * (T - chunk.row) for chunk in calls) / T
+    critical_passes = duration(schedule, B, L, T, hardware, extra=0) / (b * T)
+    edited = sum((L - origin.block) * (T - row) for origin, row in zip(starts, rows, strict=True)) / T
+    needed = B * (L * len({chunk.base for chunk in chunks}) + edited)
     unembedding = 2 * config.width * (config.vocab_size or 0) if probe.nll else 0
     return Plan(
         edits=len(resolved),
@@ -157,9 +170,10 @@ def plan_resolved(
         devices=devices,
         processes=len(shares),
         rounds=max(map(len, shares)),
-        compiles=len({None if chunk.base is None else chunk.kind for chunk in chunks})
+        compiles=len({None if chunk.base is None else kinds[chunk.base] for chunk in chunks})
         + len({chunk.kind for chunk in chunks if chunk.start < L}),
         layer_passes=layer_passes,
+        row_passes=row_passes,
         critical_passes=critical_passes,
         kept=needed / (devices * hardware.processes * b * critical_passes),
         bytes={
@@ -168,9 +182,9 @@ def plan_resolved(
             "one call": cost.block + (width := max((widths[chunk.kind] for chunk in calls), default=1)) * cost.run(b),
             "finished calls": width * b * cost.finished,
         },
-        flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * b * T,
+        flops=float(row_passes * block_flops(config, T) + runs * unembedding) * b * T,
         result_bytes=len(resolved) * B * cost.record,
-        attention=chosen(attention_impl, config, resolved, probe, T, dtype, hardware),
+        attention=attention,
     )
 
 
@@ -181,7 +195,7 @@ def duration(schedule: Schedule, B: int, L: int, T: int, hardware: Hardware, ext
     """
 
     def call(chunk: Chunk) -> float:
-        return (schedule.widths[chunk.kind] * schedule.prompt_block * T + extra) * (L - chunk.start)
+        return (schedule.widths[chunk.kind] * schedule.prompt_block * (T - chunk.row) + extra) * (L - chunk.start)
 
     if hardware.devices * hardware.processes == 1:  # no device waits for another, so calls need not be dealt
         bases, blocks = len({chunk.base for chunk in schedule.chunks}), -(-B // schedule.prompt_block)
@@ -209,6 +223,7 @@ def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], floa
 def _best_schedule(
     groups: Sequence[list[int]],
     starts: Sequence[Origin],
+    rows: Sequence[int],
     B: int,
     L: int,
     cost: DeviceBytes,
@@ -230,26 +245,26 @@ def _best_schedule(
 
     def width(kind: int, b: int) -> int:
         """Return the edits per call of a kind, for b prompts, as if the devices waited for each other."""
-        devices = hardware.devices * hardware.processes
+        devices, computed = hardware.devices * hardware.processes, T - rows[groups[kind][0]]
         whole, rest = divmod(math.ceil(B / b), devices)
         sharing = devices // rest if rest else 0  # devices per run, if there are fewer runs than devices
 
         def time(w: int) -> int:
             strides = (whole, w), (min(rest, 1), w * sharing)
             blocks = [(times, block) for times, by in strides if times for each in lists[kind].values() for block in each[::by]]
-            return (w * b * T + extra) * sum(times * (L - block) for times, block in blocks)
+            return (w * b * computed + extra) * sum(times * (L - block) for times, block in blocks)
 
         def padded(w: int) -> float:
-            """Return the share of padded rows: prompts of the last block, and edits of chunks that are not full."""
-            rows = math.ceil(B / b) * b * sum(math.ceil(len(each) / w) * w for each in lists[kind].values())
-            return 1 - B * sum(map(len, lists[kind].values())) / max(1, rows)
+            """Return the share of padding in a call's rows: prompts of the last block, and edits of chunks that are not full."""
+            runs = math.ceil(B / b) * b * sum(math.ceil(len(each) / w) * w for each in lists[kind].values())
+            return 1 - B * sum(map(len, lists[kind].values())) / max(1, runs)
 
-        fit = min(cost.edits_that_fit(b, memory), max(1, most // (b * T)), len(groups[kind]))
+        fit = min(cost.edits_that_fit(b, memory), max(1, most // (b * computed)), len(groups[kind]))
         return min((w for w in range(1, max(1, fit) + 1) if w == 1 or padded(w) <= PADDED[hardware.kind]), key=time)
 
     def schedule(b: int) -> Schedule:
         widths = tuple(width(kind, b) for kind in range(len(groups)))
-        return Schedule(b, widths, cut_into_chunks(groups, widths, starts, L))
+        return Schedule(b, widths, cut_into_chunks(groups, widths, starts, rows, L))
 
     fitting = min(cost.prompts_that_fit(B, memory), most_prompts)
     sizes = sorted({math.ceil(B / k) for k in range(1, B + 1)} & set(range(1, fitting + 1)), reverse=True)
@@ -278,35 +293,45 @@ class DeviceBytes:
 
     @classmethod
     def of(
-        cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int, weights_edited: bool
+        cls,
+        config: Config,
+        T: int,
+        probe: Probe,
+        dtype: str,
+        hardware: Hardware,
+        streams: int,
+        weights_edited: bool,
+        cuts: int = 0,
     ) -> DeviceBytes:
         """Compute the cost of prompts of T positions, with `streams` shared runs kept. weights_edited: whether an edit acts at
-        WEIGHTS."""
+        WEIGHTS. cuts: first rows of calls, for which the shared runs keep keys, values and sums."""
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards
         inner = max(size, 4) if hardware.kind == "cpu" else size  # XLA computes in float32 on a CPU
         record = sum(array.size * array.dtype.itemsize for array in record_shapes(config, T, probe, dtype).values())
-        stream = streams * config.layers * T * config.width * size
+        kept = config.width + 2 * config.kv_heads * config.head_dim * bool(cuts)
+        stream = streams * config.layers * T * kept * size
         widened = widened_bytes(config, dtype, hardware.kind) if probe.nll else 0
         return cls(
             positions=T,
             weights=count(config) * size // shards,
             block=(block_parameters(config) * inner + widened) // shards,
             stream=stream,
-            base=stream + 2 * streams * record,  # by layer, and as returned
+            base=stream + (2 + cuts) * streams * record,  # by layer, as returned, and sums before each cut
             record=record,
             finished=hardware.calls_ahead * record,
             run=lambda B: run_bytes(config, B, T, probe.nll, inner, weights_edited) + int(RECORDS * B * record),
         )
 
+    def needed(self, prompts: int) -> int:
+        """Return the bytes of a call of one edit."""
+        return self.weights + self.block + prompts * (self.base + self.finished) + self.run(prompts)
+
     def prompts_that_fit(self, B: int, memory: int) -> int:
         """Return the largest number of prompts per call, at most B; raise if not even one fits."""
 
-        def need(prompts: int) -> int:
-            return self.weights + self.block + prompts * (self.base + self.finished) + self.run(prompts)
-
-        most = bisect.bisect_right(range(1, B + 1), memory, key=need)
+        most = bisect.bisect_right(range(1, B + 1), memory, key=self.needed)
         if not most:
-            needed = f"one prompt of {self.positions} tokens needs about {need(1) / 1e9:.2f} GB"
+            needed = f"one prompt of {self.positions} tokens needs about {self.needed(1) / 1e9:.2f} GB"
             raise SinkjaxError(f"{needed}, more than the {memory / 1e9:.2f} GB allowed")
         return most
 

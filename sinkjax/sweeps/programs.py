@@ -6,6 +6,7 @@ of a program on one core, and a study has several that take seconds each.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -48,11 +49,12 @@ def _lower(
         chunk = next(chunk for _, _, chunk in entry.calls())
         first.setdefault((chunk.kind, chunk.start == L, chunk.base is None), entry)
 
-    def run(function: Callable, *inputs: Any) -> Any:
+    def run(function: Callable, *inputs: Any, **changes: Any) -> Any:
+        own = dataclasses.replace(spec, **changes)
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(inputs))
-        key = function.__name__, mesh, spec, jax.tree.structure(inputs), shapes
+        key = function.__name__, mesh, own, jax.tree.structure(inputs), shapes
         if key not in programs:
-            programs[key] = each.lower(computation.params, *inputs, function=function, mesh=mesh, spec=spec)
+            programs[key] = each.lower(computation.params, *inputs, function=function, mesh=mesh, spec=own)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), programs[key].out_info)
 
     for _ in in_rounds(computation, schedule, first.values(), run):

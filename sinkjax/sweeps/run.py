@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
 
-Size = tuple[int | None, int | None]  # the memory and the batch size of `sweep`
+Size = tuple[int | None, int | None, bool]  # the memory and the batch size of `sweep`, and whether rows are shared
 
 
 @fixed_settings
@@ -65,6 +65,7 @@ def sweep(
     attention_impl: str = AUTO,
     attention_mask: Any = None,
     past: Past | None = None,
+    share_rows: bool = True,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -98,6 +99,8 @@ def sweep(
             of weights to 16 bits.
         attention_mask: A mask in place of `lengths`, as for `sinkjax.forward`.
         past: Keys and values in front of every prompt, as for `sinkjax.forward`. A store keeps their digest.
+        share_rows: Whether an edit takes the rows before the first one where it acts from the baseline, if that saves time and
+            every statistic allows it. It changes numbers only by rounding.
 
     Returns:
         A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed`
@@ -116,7 +119,7 @@ def sweep(
     if check:
         check_finite(model.params)
     path = None if out is None else user_location(out)
-    size = memory, batch_size
+    size = memory, batch_size, share_rows
     asked = {"precision": precision, "attention_impl": attention_impl, "attention_mask": attention_mask, "past": past}
     computation = prepared(model, tokens, edits, probe, lengths, labels, path, **asked)
     refuse(computation.joined and path is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")

@@ -18,8 +18,8 @@ from sinkjax.sweeps.sharing import Origin
 
 @dataclass(frozen=True)
 class Chunk:
-    """Edits run in one call: their indices, the block they start from, and the run that they start in (an edit, or None:
-    unedited).
+    """Edits run in one call: their indices, the block and the row they start from, and the run that they start in (an edit, or
+    None: unedited).
 
     A chunk that starts after the last block runs nothing and has the record of its base.
     """
@@ -28,6 +28,7 @@ class Chunk:
     edits: tuple[int, ...]
     start: int
     base: int | None = None
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Schedule:
     prompt_block: int
     widths: tuple[int, ...]
     chunks: tuple[Chunk, ...]
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """The first rows of calls that leave some to their base."""
+        return tuple(sorted({chunk.row for chunk in self.chunks} - {0}))
 
     def calls(self, B: int) -> list[tuple[int, Chunk]]:
         """All calls for B prompts: (block of prompts, chunk of edits)."""
@@ -57,13 +63,15 @@ class Schedule:
 
     def to_json(self) -> dict:
         """Return the schedule as plain lists and numbers."""
-        chunks = [[chunk.kind, chunk.start, list(chunk.edits), chunk.base] for chunk in self.chunks]
+        chunks = [
+            [chunk.kind, chunk.start, [*chunk.edits], chunk.base, *([chunk.row] * (chunk.row > 0))] for chunk in self.chunks
+        ]
         return {"prompt_block": self.prompt_block, "widths": list(self.widths), "chunks": chunks}
 
     @classmethod
     def from_json(cls, data: dict) -> Schedule:
         """Read a schedule written by `to_json`."""
-        chunks = tuple(Chunk(kind, tuple(edits), start, base) for kind, start, edits, base in data["chunks"])
+        chunks = tuple(Chunk(kind, tuple(edits), start, *rest) for kind, start, edits, *rest in data["chunks"])
         return cls(data["prompt_block"], tuple(data["widths"]), chunks)
 
 
@@ -135,15 +143,17 @@ def stack(edits: Sequence[Edits]) -> Edits:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
 
 
-def cut_into_chunks(groups: Sequence[list[int]], widths: Sequence[int], starts: Sequence[Origin], L: int) -> tuple[Chunk, ...]:
-    """Cut edits of one kind and base into chunks, in order of their starts; edits that run nothing are separate."""
+def cut_into_chunks(
+    groups: Sequence[list[int]], widths: Sequence[int], starts: Sequence[Origin], rows: Sequence[int], L: int
+) -> tuple[Chunk, ...]:
+    """Cut edits of one kind, base and first row into chunks, in order of their starts; edits that run nothing are separate."""
     parts: dict[tuple, list[int]] = {}
     for kind, numbers in enumerate(groups):
         for number in sorted(numbers, key=lambda number: starts[number].block):
             base, block = starts[number].base, starts[number].block
             parts.setdefault((base is not None, base, kind, block == L), []).append(number)
     return tuple(
-        Chunk(kind, tuple(numbers[first : first + widths[kind]]), starts[numbers[first]].block, base)
+        Chunk(kind, tuple(numbers[first : first + widths[kind]]), starts[numbers[first]].block, base, rows[numbers[first]])
         for (_, base, kind, _), numbers in sorted(parts.items(), key=lambda part: (part[0][0], part[0][1] or 0, *part[0][2:]))
         for first in range(0, len(numbers), widths[kind])
     )

@@ -3,6 +3,9 @@
 The base is the unedited run, or the run of an edit. Blocks before the first one where an edit differs from it would only repeat
 the base. The scan skips them with a `lax.cond` on an *unbatched start*, so that it stays a branch under vmap, one compilation
 serves every start, and reverse mode still works. In `each`, every device has its own start, and none waits for another.
+
+By causality, rows before the first one where an edit acts would repeat the base too, in every block. With `spec.first`, only the
+rows from there on are computed, on the base's keys and values of the rows before, and their measurements join the base's.
 """
 
 from __future__ import annotations
@@ -21,22 +24,29 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
-from sinkjax.model.site import BEFORE_BLOCKS
+from sinkjax.model.site import BEFORE_BLOCKS, Site
 from sinkjax.probes.record import Record
+from sinkjax.probes.statistics import NON_FINITE
 from sinkjax.runtime.hardware import data_axes
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.layers import block_step, empty_slots, over_blocks
 from sinkjax.transformer.output import Trace, complete
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.tape import Cache
 
 
 @struct.dataclass
 class Base:
-    """A run that others start from: inputs [L, B, T, d], the residual stream before each block, and the measurements."""
+    """A run that others start from: inputs [L, B, T, d], the residual stream before each block, and the measurements.
+
+    cache: keys and values [L, B, T, K, D] for runs of fewer rows, or None. nll: [B, T], or None.
+    """
 
     inputs: jax.Array
     trace: Trace
+    cache: Cache | None = None
+    nll: jax.Array | None = None
 
     def counting(self, edits: Edits) -> Base:
         """Add cell counts for each term of these edits (0 in the unedited run), so that the base's tree matches their kind."""
@@ -68,8 +78,9 @@ def baseline(
 
     carry = (h, empty_slots(step, params, h, spec.probe))
     (h, slots), (inputs, layers) = over_blocks(keep_input, carry, params["layers"], spec)
-    trace = Trace(before, layers, slots)
-    return Base(inputs, trace), complete(params, h, tokens, lengths, edits, trace, spec).record
+    cache, trace = layers.pop("cache"), Trace(before, layers, slots)
+    record = complete(params, h, tokens, lengths, edits, trace, spec).record
+    return Base(inputs, trace, cache, record.get("nll") if spec.cuts else None), record
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -85,25 +96,39 @@ def edited(
     chex.assert_equal_shape_prefix(jax.tree.leaves(edits), 1)
     params = with_sink_token(params, spec)
 
+    first, T = spec.first, tokens.shape[1]
+    names = spec.probe.dims().keys() | {NON_FINITE.name}  # without sums over some rows
+
     def one(edits: Edits) -> Record:
+        edits = tuple(term.for_rows(first, T - first) for term in edits) if first else edits
         if any(term.site in BEFORE_BLOCKS for term in edits):
-            h, before = embed(params, tokens, lengths, edits, spec)
+            earlier = (first, T, base.trace.before["record"]) if first else ()
+            h, before = embed(params, tokens[:, first:], lengths, edits, spec, *earlier)
         else:
-            h, before = base.inputs[start], base.trace.before
-        step = block_step(spec, lengths, edits, h)
+            h, before = base.inputs[start][:, first:], base.trace.before
+        step, cached = block_step(spec, lengths, edits, h, first), base.cache if first else None
+        if cached is not None and any(term.site == Site.HEAD_VALUE for term in edits):  # then with the values of each query head
+            cached = cached[0], jnp.repeat(cached[1], spec.config.group, axis=3)
 
         def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
             layer, of_base = xs
+            kept = of_base | {"record": {name: x for name, x in of_base["record"].items() if name in names}}
 
-            def run() -> tuple[tuple, dict]:  # slice parameters inside the branch, so that a skipped block does not read them
-                return step(carry, (layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"])))
+            def run() -> tuple[tuple, dict]:  # slice arrays inside the branch, so that a skipped block does not read them
+                w, cache = jax.tree.map(lambda leaf: leaf[layer], (params["layers"], cached))
+                after, measured = step(carry, (layer, w, *((cache, of_base["record"]) if first else ())))
+                return after, {name: measured[name] for name in kept}
 
             outside = (layer < start) | (layer >= spec.depth)
-            return jax.lax.cond(outside, lambda: (carry, of_base), run)
+            return jax.lax.cond(outside, lambda: (carry, kept), run)
 
         xs = (jnp.arange(spec.config.layers), base.trace.layers)
         (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), xs)
-        return complete(params, h, tokens, lengths, edits, Trace(before, layers, slots), spec).record
+        record = complete(params, h, tokens[:, first:], lengths - first, edits, Trace(before, layers, slots), spec).record
+        if first and base.nll is not None:
+            nll = jnp.concatenate([base.nll[:, :first], record["nll"]], axis=1)
+            record = Record({**record, "nll": nll}, record.dims)
+        return record
 
     return jax.vmap(one)(edits)
 

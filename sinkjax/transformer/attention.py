@@ -25,7 +25,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.extra_key import ExtraKeys, extra_keys, weigh
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.model.site import PAIRS, Site
-from sinkjax.probes.measure import query_axes
+from sinkjax.probes.measure import query_axes, zeros_before
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.spec import ForwardSpec
@@ -108,6 +108,7 @@ def attend(heads: HeadInputs, tape: Tape, divide_last: bool = False) -> tuple[ja
         tile = partial(_tile, given=given, N=N, tape=tape)
         groups.append(_in_tiles(tile, q_BHTD[:, :, begin:end], tape.first + begin, tile_size(T), axes))
     out, empty, record, counts = _together(groups, axes)
+    record = {name: zeros_before(tape.spec.first, x, axes[name]) if name in axes else x for name, x in record.items()}
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
     out = out.swapaxes(1, 2)

@@ -13,8 +13,7 @@ from sinkjax.model import positions
 from sinkjax.model.ops import project
 from sinkjax.model.params import Params
 from sinkjax.model.site import Site
-from sinkjax.probes.measure import finish, measure
-from sinkjax.probes.statistics import View
+from sinkjax.probes.measure import capture_rows, finish, with_earlier_rows
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
@@ -27,13 +26,14 @@ def embed(
     spec: ForwardSpec,
     first: jax.Array | int = 0,
     total: int | None = None,
+    earlier: dict[str, jax.Array] | None = None,
 ) -> tuple[jax.Array, dict[str, Any]]:
     """Return the residual stream at depth 0, [B, T, d], and its measurements and counts of edits. first, total: see
-    `positions.vectors`."""
+    `positions.vectors`. earlier: of the rows before `first`, another run's record."""
     vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here because every jitted caller passes through
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])
-    tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
+    tape = Tape(spec, edits, lengths, layer=jnp.int32(0), first=first)
     h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else embedding(params, tokens, spec))
     if spec.past:
         first, total = first + spec.past, spec.past + (total or tokens.shape[1])
@@ -42,8 +42,13 @@ def embed(
         added = tape(Site.POSITION_VECTOR, jnp.broadcast_to(added, h.shape))
     h = h if added is None else h + added
     h = spec.config.norm(h, params, "embed_norm") if spec.config.norm is not None and spec.config.embed_norm else h
-    tape.record |= measure(spec.probe, Site.RESID, h, View(lengths), depth_only=True)
-    return h, {"record": finish(spec.probe, tape.record, lengths), "counts": tape.counts}
+    tape.measure(Site.RESID, h, depth_only=True)
+    record = with_earlier_rows(spec.probe, tape.record, earlier, spec.first) if earlier else tape.record
+    record = finish(spec.probe, record, lengths)
+    for capture in spec.probe.captures:
+        if earlier and capture.name in record:
+            record[capture.name] = capture_rows(capture, record[capture.name], earlier[capture.name], spec.first)
+    return h, {"record": record, "counts": tape.counts}
 
 
 def embedding(params: Params, tokens: jax.Array, spec: ForwardSpec) -> jax.Array:

@@ -14,7 +14,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.ops import bits_in_place
 from sinkjax.model.params import Params
 from sinkjax.model.site import BEFORE_BLOCKS
-from sinkjax.probes.measure import finish
+from sinkjax.probes.measure import capture_rows, finish, with_earlier_rows
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.block import block
 from sinkjax.transformer.rotation import rotary, rotary_by_index
@@ -28,8 +28,9 @@ def block_step(
     """Make the body of `lax.scan` over the blocks, from (h, slots) to the next (h, slots) and a layer's measurements.
 
     h: the residual stream, for its shape and dtype only. first: the position of its first row. The body scans over layer indices,
-    parameters and, if the pass continues an earlier one, caches or states (see `Tape`). Slots carry captured values out of only
-    the requested layers: a map of one layer costs the memory of one map.
+    parameters and, if the pass continues an earlier one, caches or states (see `Tape`), and with `spec.first` another run's
+    record of the layer. Slots carry captured values out of only the requested layers: a map of one layer costs the memory of one
+    map.
     """
     config, probe = spec.config, spec.probe
     wide = jnp.promote_types(h.dtype, jnp.float32)
@@ -42,17 +43,20 @@ def block_step(
 
     def step(carry: tuple[jax.Array, dict], xs: tuple) -> tuple[tuple[jax.Array, dict], dict]:
         (h, slots), (layer, w, *past) = carry, xs
+        earlier = past.pop() if spec.first else {}
         tape = Tape(spec, edits, lengths, layer, first, *past)
         tape.kept = w.get("kept")
         h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
-        record = finish(probe, tape.record, lengths)
+        record = with_earlier_rows(probe, tape.record, earlier, spec.first) if spec.first else tape.record
+        record = finish(probe, record, lengths)
         for capture in probe.captures:
             if capture.name in record:
-                slots = slots | {
-                    capture.name: fill_slot(slots.get(capture.name), record.pop(capture.name), layer, capture.layer_list(config))
-                }
+                value, slot, layers = record.pop(capture.name), slots.get(capture.name), capture.layer_list(config)
+                if spec.first and slot is not None:
+                    value = capture_rows(capture, value, slot[jnp.argmax(jnp.asarray(layers) == layer)], spec.first)
+                slots = slots | {capture.name: fill_slot(slot, value, layer, layers)}
         measured = {"record": record, "counts": tape.counts, "empty_rows": empty_rows}
-        return (h, slots), measured | {"cache": tape.cache, "state": tape.state}
+        return (h, slots), measured | {"cache": tape.made or tape.cache, "state": tape.state}
 
     return step
 

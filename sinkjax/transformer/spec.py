@@ -31,6 +31,8 @@ class ForwardSpec:
         past: How many keys `past.with_past` put in front of the tokens.
         in_place: Whether the loop slices the parameters of each block itself. On a CPU, `lax.scan` over bfloat16 makes a copy of
             all blocks in float32. Not for parameters with a gradient, which would be 0.
+        first: The first row that is computed; another run has the rows before it (sweeps/shared.py).
+        cuts: First rows of such passes, which need this one's keys, values, and sums over the rows before them.
     """
 
     config: Config
@@ -44,6 +46,8 @@ class ForwardSpec:
     cache_policy: CachePolicy | None = None
     past: int = 0
     in_place: bool = False
+    first: int = 0
+    cuts: tuple[int, ...] = ()
 
     @property
     def depth(self) -> int:

@@ -44,6 +44,7 @@ class Tape:
     cache: the layer's keys and values at all S positions, [B, S, K, D] each ([B, S, H, D] values if HEAD_VALUE is edited), if the
         pass continues an earlier one.
     state: instead, under a cache policy, the keys and values that it keeps in this layer.
+    made: the layer's keys and values, if later passes need them (`ForwardSpec.cuts`).
     kept: bool [B, S], set for a pass: the positions that are not rounded under quantisation; None for none.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
@@ -55,6 +56,7 @@ class Tape:
     first: jax.Array | int = 0
     cache: Cache | None = None
     state: State | None = None
+    made: Cache | None = None
     kept: jax.Array | None = None
     record: dict[str, jax.Array] = field(default_factory=dict)
     counts: dict[int, apply.Counts] = field(default_factory=dict)
@@ -63,6 +65,16 @@ class Tape:
     def probe(self) -> Probe:
         """The measurements of the pass."""
         return self.spec.probe
+
+    @property
+    def rows(self) -> jax.Array:
+        """How many rows of the arrays are within each prompt, int [B]."""
+        return self.lengths - self.first
+
+    def measure(self, site: Site, x: jax.Array, view: View | None = None, depth_only: bool = False) -> None:
+        """Record the probe's statistics at a site. view: of scores or weights."""
+        first, cuts = self.spec.first, self.spec.cuts
+        self.record |= measure(self.probe, site, x, view or View(self.rows), depth_only, first, cuts)
 
     def at(self, site: Site) -> list[tuple[int, Resolved]]:
         """Return the terms that act at a site, left to right, with their indices."""
@@ -76,8 +88,8 @@ class Tape:
     def __call__(self, site: Site, x: jax.Array, used: jax.Array | bool = True) -> jax.Array:
         """Visit a site of vectors: x [B, T, (H,) D]. used: see `apply.vectors`."""
         for number, term in self.at(site):
-            x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths, used)
-        self.record |= measure(self.probe, site, x, View(self.lengths))
+            x, self.counts[number] = apply.vectors(term, x, self.layer, self.rows, used)
+        self.measure(site, x)
         return x
 
     def inputs(self, site: Site, inputs: Input) -> Input:
@@ -85,12 +97,12 @@ class Tape:
         x, stream, norm = inputs
         for number, term in self.at(site):
             if term.op == "inject":
-                stream, self.counts[number] = apply.vectors(term, stream, self.layer, self.lengths)
+                stream, self.counts[number] = apply.vectors(term, stream, self.layer, self.rows)
             else:
-                x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
+                x, self.counts[number] = apply.vectors(term, x, self.layer, self.rows)
         if stream is not inputs.stream:
             x = apply.where_changed((stream != inputs.stream).any(axis=-1, keepdims=True), norm(stream), x)
-        self.record |= measure(self.probe, site, x, View(self.lengths))
+        self.measure(site, x)
         return Input(x, stream, norm)
 
     def parameters(self, w: Params) -> Params:
@@ -116,12 +128,13 @@ class Tape:
     def positions(self, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Visit POSITION: rotary indices, int [B or 1, T] each."""
         for number, term in self.at(Site.POSITION):
-            query, key, self.counts[number] = apply.positions(term, query, key, self.layer, self.lengths)
+            query, key, self.counts[number] = apply.positions(term, query, key, self.layer, self.rows)
         return query, key
 
     def with_cached(self, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Write rotated keys and values into the cache, if any, and return all that the rows may see."""
         if self.cache is None:
+            self.made = (k, v) if self.spec.cuts else None
             return k, v
         old_k, old_v = self.cache
         write = partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.first, axis=1)
@@ -133,12 +146,12 @@ class Tape:
         visible = view.visible
         for number, term in self.at(Site.LOGITS):
             scores, visible, self.counts[number] = apply.scores(term, scores, visible, view.rows, self.layer, self.lengths)
-        self.record |= measure(self.probe, Site.LOGITS, scores, dataclasses.replace(view, visible=visible))
+        self.measure(Site.LOGITS, scores, dataclasses.replace(view, visible=visible))
         return scores, visible
 
     def weights(self, weights: jax.Array, view: PairView) -> jax.Array:
         """Visit WEIGHTS: weights [B, H, Q, S]; without edits, they may still need division by `view.divisor`."""
         for number, term in self.at(Site.WEIGHTS):
             weights, self.counts[number] = apply.weights(term, weights, view.visible, view.rows, self.layer, self.lengths)
-        self.record |= measure(self.probe, Site.WEIGHTS, weights, view)
+        self.measure(Site.WEIGHTS, weights, view)
         return weights

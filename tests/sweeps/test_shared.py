@@ -70,10 +70,11 @@ def test_in_float32_the_numbers_are_the_naive_ones_to_rounding(tiny_config, tiny
 @st.composite
 def random_edits(draw: st.DrawFn) -> sinkjax.Edit:
     """One or two terms of any site and operation, at random layers, heads, positions and strengths."""
-    sizes = {"head": 6, "kv_head": 2}
+    sizes, first = {"head": 6, "kv_head": 2}, draw(st.integers(0, 3))
 
-    def some(size: int) -> st.SearchStrategy:
-        return st.one_of(st.none(), st.lists(st.integers(0, size - 1), min_size=1, max_size=3).map(tuple))
+    def some(size: int, first: int = 0) -> st.SearchStrategy:
+        chosen = st.lists(st.integers(first, size - 1), min_size=1, max_size=3).map(tuple)
+        return chosen if first else st.one_of(st.none(), chosen)
 
     def term() -> sinkjax.Edit:
         site = draw(st.sampled_from([site for site in DENSE if site != Site.POSITION]))
@@ -81,7 +82,7 @@ def random_edits(draw: st.DrawFn) -> sinkjax.Edit:
         chosen = {} if site == Site.EMBED else {"layers": draw(some(LAYERS))}
         if SITES[site].heads:
             chosen[{"head": "heads", "kv_head": "kv_heads"}[SITES[site].heads]] = draw(some(sizes[SITES[site].heads]))
-        chosen |= {axis: draw(some(int(LENGTHS.min()))) for axis in SITES[site].positions}
+        chosen |= {axis: draw(some(int(LENGTHS.min()), first)) for axis in SITES[site].positions}
         return sinkjax.edit(site, op, draw(st.floats(-3, 3, width=16)), **chosen)
 
     return sinkjax.compose(*(term() for _ in range(draw(st.integers(1, 2)))))

@@ -25,7 +25,7 @@ from tests.sweeps.test_shared import assert_as_naive
 L = 8
 PROBE = Probe(attention_received=True, resid_norm=True, nll=True)
 FIRST = [sinkjax.mask_key(0, layers=range(last)) for last in range(1, L + 1)]
-OTHERS = [sinkjax.compose(), sinkjax.mask_key(1, layers=2), sinkjax.mask_key(0, layers=5), sinkjax.drop_mlp(0, layers=range(3))]
+OTHERS = [sinkjax.compose(), sinkjax.mask_key(1, layers=2), sinkjax.mask_key(0, layers=5), sinkjax.drop_mlp(2, layers=range(3))]
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def test_a_sweep_shares_its_blocks_with_it(tmp_path: Path) -> None:
     prefix = sinkjax.sink_prefix(small, FRONT)
     lengths = [9, 6]
     probe = Probe(attention_received=True, attention_received_past=True, nll=True)
-    edits = [sinkjax.compose(), *(sinkjax.mask_key(0, layers=layer) for layer in range(3)), sinkjax.swap_embeddings(0, 1)]
+    edits = [sinkjax.compose(), *(sinkjax.mask_key(0, layers=layer) for layer in range(3)), sinkjax.swap_embeddings(2, 4)]
     swept = sinkjax.sweep(small, TEXT, edits, probe, lengths, out=tmp_path / "a.zarr", past=prefix, progress=False)
     for number, edit in enumerate(edits):
         record = sinkjax.forward(small, TEXT, edits=edit, probe=probe, lengths=lengths, past=prefix).record
