@@ -47,7 +47,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
     L, vocabulary = model.config.layers, model.config.vocab_size
     tokens = jax.numpy.asarray(np.random.default_rng(0).integers(0, vocabulary, (PROMPTS, LENGTH)), "int32")
     edits = [sinkjax.mask_key(number // L, layers=number % L) for number in range(EDITS)]
-    planned = plan(model.config, edits, [LENGTH] * PROMPTS, LENGTH, PROBE)
+    planned = plan(model.config, edits, [LENGTH] * PROMPTS, LENGTH, PROBE, share_rows=False)
     forwards = planned.layer_passes * planned.schedule.prompt_block / PROMPTS / L
     needed = 1 + sum(L - number % L for number in range(EDITS)) / L
     probed = jax.jit(lambda params, tokens: sinkjax.forward(params, tokens, model.config, probe=PROBE, logits=False).record)
@@ -57,11 +57,11 @@ def measure(rounds: int) -> dict[str, list[float]]:
             jax.block_until_ready(probed(model.params, tokens))
 
     def in_memory() -> None:
-        sinkjax.sweep(model, tokens, edits, PROBE, progress=False)
+        sinkjax.sweep(model, tokens, edits, PROBE, progress=False, share_rows=False)
 
     def into_store() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            sinkjax.sweep(model, tokens, edits, PROBE, out=Path(folder) / "x.zarr", progress=False)
+            sinkjax.sweep(model, tokens, edits, PROBE, out=Path(folder) / "x.zarr", progress=False, share_rows=False)
 
     ways = dict(zip(GOALS, (in_memory, into_store), strict=True))
     for run in (plain, *ways.values()):

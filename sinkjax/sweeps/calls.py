@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -17,20 +17,13 @@ from sinkjax.probes.record import Record
 from sinkjax.runtime import processes
 from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.computation import CELLS, Computation
+from sinkjax.sweeps.dataset import Memory
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, stack
 from sinkjax.sweeps.shared import Base, baseline, edited
+from sinkjax.sweeps.store import Store
 
 Fetch = Callable[[], Record]
 T = TypeVar("T")
-
-
-class Results(Protocol):
-    """Where the results of calls are kept: arrays in memory, or a store. done: bool [edit, prompt_block], whether they are."""
-
-    done: np.ndarray
-
-    def write(self, chunk: Chunk, block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Keep the results of a call, by variable [edits of the chunk, prompts of the block, ...]. Called by several threads."""
 
 
 def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Fetch]]:
@@ -101,7 +94,7 @@ def started(calls: Iterator[T], ahead: int) -> Iterator[T]:
     yield from waiting
 
 
-def keep(results: Results, computation: Computation, schedule: Schedule, block: int, chunk: Chunk, record: Record) -> None:
+def keep(results: Memory | Store, computation: Computation, schedule: Schedule, block: int, chunk: Chunk, record: Record) -> None:
     """Check and keep the results of a call. Errors: a row of attention without a visible key."""
     size = schedule.prompt_block
     prompts = min(size, len(computation.lengths) - block * size)

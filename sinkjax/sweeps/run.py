@@ -26,7 +26,7 @@ from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.runtime.settings import fixed_settings
 from sinkjax.sweeps.arrays import CHANGED
-from sinkjax.sweeps.calls import Fetch, Results, compute, keep, started
+from sinkjax.sweeps.calls import Fetch, compute, keep, started
 from sinkjax.sweeps.computation import Computation, unchanged
 from sinkjax.sweeps.dataset import Memory
 from sinkjax.sweeps.header import COORDINATES, IDENTITY, Header, Json, attributes_of_sweep
@@ -197,7 +197,7 @@ def _in_store(
 
 
 def _run(
-    results: Results,
+    results: Memory | Store,
     computation: Computation,
     schedule: Schedule,
     rounds: Iterable[Round],

@@ -13,6 +13,7 @@ import sinkjax
 from sinkjax import Probe, Site, Statistic
 from sinkjax.model import params
 from sinkjax.model.attention_bias import SinkToken
+from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.probes.statistics import sinking_heads
@@ -30,6 +31,7 @@ OTHERS = [
     sinkjax.shift_positions(query=3, key=np.where(np.arange(12) < 3, 0, 2), layers=1),
     sinkjax.compose(sinkjax.swap_embeddings(4, np.array([2, 3, 4, 5])), sinkjax.mask_key(2)),
     sinkjax.drop_mlp(sinkjax.per_prompt([(1, 3), (2,), (4,), (11,)]), layers=(0, 2)),
+    *(sinkjax.mask_key(2, layers=range(last)) for last in (1, 2, 3)),  # of which one is the base of the others
     sinkjax.compose(),
 ]
 
@@ -52,20 +54,25 @@ def worth_nothing(monkeypatch):
         ({"windows": (2, None, 4), "position": Alibi()}, (2, 4), []),
         ({"kv_bias": SinkToken(), "position": Learned()}, (2, 4), []),
         ({"normaliser": NAMED["sink-logit"], "windows": (None, 3, None)}, (3,), []),
+        ({"experts": Experts(4, 2), "norm_place": "sandwich"}, (3,), []),
     ],
-    ids=["every kind", "windows and ALiBi", "a sink token", "a sink logit"],
+    ids=["every kind", "windows and ALiBi", "a sink token", "a sink logit", "experts"],
 )
 def test_fewer_rows_give_the_naive_numbers(tiny_config, changes: dict[str, Any], places: tuple[int, ...], others: list) -> None:
     config, edits = replace(tiny_config, **changes), [*map(everywhere, places), *others]
-    assert plan(config, edits, LENGTHS, 12, PROBE).schedule.cuts == places
+    schedule = plan(config, edits, LENGTHS, 12, PROBE).schedule
+    assert schedule.cuts == ((1, 2, 3) if others else places)
+    assert any(chunk.base is not None and chunk.row for chunk in schedule.chunks) == bool(others)
     with jax.enable_x64(True):
         model = model_of(config, params.init(config, seed=0), "float64")
         assert_as_naive(model, prompts(config), edits, PROBE, LENGTHS, 1e-12)
 
 
-def test_in_float32_they_do_to_rounding(tiny_config, tiny_params) -> None:
+def test_in_float32_they_and_whole_passes_do_to_rounding(tiny_config, tiny_params) -> None:
     probe = Probe(attention_received=True, resid_max=True, row_entropy=True, nll=True)
-    edits = [sinkjax.drop_mlp(4, layers=layer) for layer in range(LAYERS)]
+    edits = [
+        make(place, layers=layer) for make, place in ((sinkjax.drop_mlp, 4), (sinkjax.mask_key, 0)) for layer in range(LAYERS)
+    ]
     assert plan(tiny_config, edits, LENGTHS, 12, probe).schedule.cuts == (4,)
     assert_as_naive(model_of(tiny_config, tiny_params), prompts(tiny_config), edits, probe, LENGTHS, 1e-5)
 

@@ -61,12 +61,6 @@ def test_every_site_and_first_layer_gives_the_naive_numbers(tiny_config, tiny_pa
         assert_as_naive(model, prompts(tiny_config), edits, probe, LENGTHS, 1e-12)
 
 
-def test_in_float32_the_numbers_are_the_naive_ones_to_rounding(tiny_config, tiny_params):
-    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)] + [sinkjax.compose()]
-    probe = Probe(attention_received=True, resid_max=True, nll=True)
-    assert_as_naive(model_of(tiny_config, tiny_params), prompts(tiny_config), edits, probe, LENGTHS, 1e-5)
-
-
 @st.composite
 def random_edits(draw: st.DrawFn) -> sinkjax.Edit:
     """One or two terms of any site and operation, at random layers, heads, positions and strengths."""
@@ -98,7 +92,8 @@ def addresses_something(edit: sinkjax.Edit, config: sinkjax.Config) -> bool:
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(edit=random_edits())
-def test_random_edits_give_the_naive_numbers(tiny_config, tiny_params, edit):
+def test_random_edits_give_the_naive_numbers(tiny_config, tiny_params, edit, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", {"cpu": 1})  # so that rows before them are the baseline's
     assume(addresses_something(edit, tiny_config))
     probe = Probe(attention_received=True, resid_norm=True)
     with jax.enable_x64(True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -11,15 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError, Site
+from sinkjax import Probe, Site
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.sharing import Origin, origins
-from sinkjax.sweeps.store import Store
 from sinkjax.transformer.cost import block_flops
-from tests.sweeps.cases import LENGTHS, model_of, prompts
+from tests.sweeps.cases import LENGTHS, interrupted, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
 L = 8
@@ -108,17 +108,8 @@ def whole(config, weights):
 def test_a_sweep_cut_short_at_any_chunk_resumes_to_the_same_bits(config, weights, whole, monkeypatch, tmp_path, written):
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
     model, tokens, edits = model_of(config, weights), prompts(config), FIRST + OTHERS
-    write, left = Store.write, iter(range(written))
-
-    def fail(store, *values):
-        if next(left, None) is None:
-            raise SinkjaxError("the disk is full")
-        write(store, *values)
-
-    monkeypatch.setattr(Store, "write", fail)
-    with pytest.raises(SinkjaxError, match="disk"):
-        sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
-    monkeypatch.setattr(Store, "write", write)
-    again = sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    sweep = partial(sinkjax.sweep, model, tokens, edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    interrupted(monkeypatch, written, sweep)
+    again = sweep()
     for name, array in whole.data_vars.items():
         assert again[name].values.tobytes() == array.values.tobytes(), name
