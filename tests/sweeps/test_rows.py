@@ -37,8 +37,9 @@ OTHERS = [
 
 
 def everywhere(position: int) -> sinkjax.Edit:
-    """An edit at every site, of one position."""
-    return at_all(position, [None] * len(CONTINUOUS))
+    """An edit at every site, of one position, and of all from there on, also behind the end of a prompt."""
+    behind = sinkjax.edit("mlp_out", "scale", 0.5, queries=slice(position, None))
+    return sinkjax.compose(at_all(position, [None] * len(CONTINUOUS)), behind)
 
 
 @pytest.fixture(autouse=True)
