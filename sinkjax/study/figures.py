@@ -34,7 +34,6 @@ UNIT = re.compile(r" \([^()]*\)$")
 JOINING = ("at", "from", "of", "on", "than", "the", "to")
 wrapped = partial(textwrap.fill, width=30)
 Measures = Measure | Sequence[Measure]
-Cases = Sequence[Layers | None]
 
 
 def together(measures: Measures) -> list[Measure]:

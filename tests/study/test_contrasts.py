@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sinkjax import add_logit, attend_self, mask_key
+from sinkjax import attend_self, mask_key
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.papers._edits import cut_links
 from sinkjax.study import (
@@ -55,11 +55,10 @@ Make = Callable[[Any], Any]  # the sweeps of the study -> a contrast
 @dataclass(frozen=True, kw_only=True)
 class Settings(Controlled):
     spots: tuple[int, ...] = (2, 3)
-    strengths: tuple[float, ...] = (-4.0, -1.0, -2.0)
 
 
 def study(claims: Callable[[Lab, Any], None]) -> Study:
-    """A study of four sweeps with some claims on them: `first` and `masked` are conditions of the first."""
+    """A study of several sweeps with some claims on them: `first` and `masked` are conditions of the first."""
 
     def function(lab: Lab, s: Settings) -> None:
         def another_key(rng: np.random.Generator, case: Layers) -> Any:
@@ -74,19 +73,12 @@ def study(claims: Callable[[Lab, Any], None]) -> Study:
         places = (layer(0), ALL)
         masks = lab.sweep("masks", {one: mask_key(0, layers=one.layers) for one in places}, control=another_key)
         alone = {ALL.at(spot=spot): attend_self(spot) for spot in s.spots}
-        levels = {
-            one.at(spot=spot, strength=strength): add_logit(spot, strength, layers=one.layers)
-            for one in places
-            for spot in s.spots
-            for strength in s.strengths
-        }
         made = SimpleNamespace(
             masks=masks,
             first=masks[layer(0)],
             masked=masks[ALL],
             axes=lab.sweep("axes", alone, control=links),
             earlier=lab.sweep("earlier", alone, control=earlier_alone, title="earlier"),
-            levels=lab.sweep("levels", levels),
             text=lab.sweep("text"),
         )
         claims(lab, made)
@@ -187,20 +179,6 @@ def test_each_position_is_read_at_its_own_place_and_compared_with_itself():
     assert found.controls.shape == (2, 3, 2)
     same_numbers(found.controls, np.broadcast_to([[[1, 2]], [[2, 3]]], (2, 3, 2)))
     same_numbers(parts(lambda w: effect(THERE, w.axes.at(spot=3)), by_spot).contrast, 9)
-
-
-def levels(store: str, point: Condition) -> Values:
-    """Attention by strength: -4: 1, -2: 4, -1: 10, three times as much at position 3, and none in the first layer alone."""
-    here = axes(point)
-    if point.case is None or point.case != ALL or "strength" not in here:
-        return {}
-    return {("seen", 0): {-4.0: 1, -2.0: 4, -1.0: 10}[here["strength"]] * (3 if here["spot"] == 3 else 1)}
-
-
-def line(*values: float) -> float:
-    """The rise of a straight line through values."""
-    rise: float = (len(values) - 1) * np.polyfit(range(len(values)), values, 1)[0]
-    return rise
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from sinkjax.study.settings import OnText
 Mask = find("kiya/mask").settings
 
 STATED = [name for name in shipped() if name in declared()]
-TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
 
 
 @pytest.mark.parametrize("name", studies())
