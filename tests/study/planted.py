@@ -36,7 +36,7 @@ def planted(
     about: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[Lab, Numbers]:
-    """A study traced on its results, and these.
+    """A study traced on its results, and these. Documents need a spread: equal ones have no interval.
 
     Args:
         study: The study.
