@@ -80,7 +80,7 @@ def _devices() -> str:
 def _folders() -> dict[str, Path]:
     return {
         "cache of sinkjax": cache_folder(),
-        "compiled programs": Path(os.environ.get(CACHE_VARIABLE) or cache_folder() / "jax"),
+        "compiled programs": Path(os.environ.get(CACHE_VARIABLE) or cache_folder() / "programs"),
         "cache of the hub": Path(constants.HF_HUB_CACHE),
         "this folder": Path.cwd(),
     }

@@ -13,7 +13,7 @@ from sinkjax.errors import SinkjaxError
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 PLATFORMS_VARIABLE = "JAX_PLATFORMS"
 SHORTEST_COMPILATION = 0.1  # seconds; programs that compile faster are not worth a file
-CACHE_BYTES = 2 * 2**30  # of compiled programs; those that were used longest ago go first
+CACHE_BYTES = 2 * 2**30  # of compiled programs; those that were used longest ago go first. 0.4's unbounded folder was another
 
 
 def start_jax(platform: str, dtype: str, join: bool = False) -> None:
@@ -30,7 +30,7 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
     for name, value in FIXED.items():
         jax.config.update(f"jax_{name}", value)
     if not os.environ.get(CACHE_VARIABLE):
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "programs"))
         if "JAX_COMPILATION_CACHE_MAX_SIZE" not in os.environ:
             jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)

@@ -23,6 +23,8 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import cut_by_rows
 from sinkjax.transformer.cost import block_flops
 
+LENGTHS = 3  # first rows of the calls of a sweep, next to 0: each is a program for each kind of edit
+ROWS = 16  # first rows that are considered
 # FLOPs that a base must save beyond its own pass: what a device computes in the seconds that two more programs take to compile.
 WORTH = {"cpu": 2e11, "gpu": 1e15, "tpu": 1e15}
 
@@ -33,10 +35,6 @@ class Origin:
 
     base: int | None
     block: int
-
-
-LENGTHS = 3  # first rows of the calls of a sweep, next to 0: each is a program for each kind of edit
-ROWS = 16  # first rows that are considered
 
 
 def worth(config: Config, B: int, T: int, device: str) -> float:

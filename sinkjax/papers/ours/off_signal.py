@@ -22,7 +22,7 @@ from sinkjax.papers.kiya.predictions import rows_at
 from sinkjax.study import *
 from sinkjax.study import SIZES, later_attention_to, percentage, strongest_later_attention
 
-MEAN, OTHER, OWN = "mean of other texts", "another text's", "own"
+MEAN, OTHER, OWN = "mean of other texts", "of another text", "own"
 PERMUTED, BEHIND_FIRST, ONE_ORDER = "permuted", "permuted but for keys 0 and itself", "permuted alike in all heads"
 EVEN, DRAWN = "even", "random"
 ROWS = (MEAN, OTHER, PERMUTED, BEHIND_FIRST, ONE_ORDER, EVEN, DRAWN, OWN)
@@ -75,10 +75,12 @@ def study(lab: Lab, s: Settings) -> None:
         )
         return compose(made, hide_behind(0, s.positions[number])) if alone else made
 
-    at, visible = [*enumerate(s.positions)], {"yes": False, "no": True}
-    cases = [(kind, seen, n, p) for kind in ROWS for seen in visible for n, p in at]
-    edits = {ALL.at(row=kind, first=seen, position=p): blind(kind, n, alone=visible[seen]) for kind, seen, n, p in cases}
-    rows = lab.sweep("rows", edits, columns, title="attention rows replaced")
+    at = [*enumerate(s.positions)]
+    kinds = [(kind, number, position) for kind in ROWS for number, position in at]
+    hidden = {ALL.at(row=kind, position=p): blind(kind, n) for kind, n, p in kinds}
+    seen = {ALL.at(row=kind, position=p): blind(kind, n, alone=False) for kind, n, p in kinds}
+    rows = lab.sweep("rows", hidden, columns, title="attention rows replaced, key 0 hidden behind them")
+    visible = lab.sweep("visible", seen, columns, title="attention rows replaced")
     early_rows = {where.at(row=kind, position=p): blind(kind, n, where) for where in sets for kind in (MEAN, EVEN) for n, p in at}
     by_depth = lab.sweep("depth", early_rows, columns, title="in some layers")
     mixed = {ALL.at(dose=dose, position=p): blind(MEAN, n, dose=dose) for dose in s.doses for n, p in at}
@@ -91,27 +93,28 @@ def study(lab: Lab, s: Settings) -> None:
         """Set the first token's attention output to one of these, or add it."""
         return edit("attn_out", way, written[kind], queries=0, layers=where.layers, label=f"{way} {kind}")
 
-    every = [(where, kind, way) for where in (*sets, ALL) for kind in OUTPUTS for way in (SET, ADD)]
-    every += [(where, ORDINARY, SET) for where in each(lab.layers)]
-    outputs_set = {where.at(output=kind, way=way): give(kind, way, where) for where, kind, way in every}
-    converse = lab.sweep("converse", outputs_set, [first, other, size_0, heir], title="the first token's attention output")
+    measures = [first, other, size_0, heir]
+    ways = {early.at(output=kind, way=way): give(kind, way, early) for kind in OUTPUTS for way in (SET, ADD)}
+    converse = lab.sweep("converse", ways, measures, title="the first token's attention output")
+    places = {where: give(ORDINARY, SET, where) for where in (*each(lab.layers), *sets, ALL)}
+    by_layer = lab.sweep("layers", places, measures, title="the ordinary mean as the first token's attention output")
     lab.noop(edit("attn_out", "add", 0.0, queries=0))
 
     def alone(kind: str) -> Contrast:
         """The gain of a token with a row of one kind, over its own row, with key 0 hidden behind it."""
-        return difference(here, rows.at(row=kind, first="no"), rows.at(row=OWN, first="no"), first)
+        return difference(here, rows.at(row=kind), rows.at(row=OWN), first)
 
     def beside(kind: str) -> list[Contrast]:
         """The same with key 0 visible, and the token's activation."""
-        visible = difference(here, rows.at(row=kind, first="yes"), rows.at(row=OWN, first="yes"), first)
-        return [visible, effect(size, rows.at(row=kind, first="no"), size_0)]
+        both_seen = difference(here, visible.at(row=kind), visible.at(row=OWN), first)
+        return [both_seen, effect(size, rows.at(row=kind), size_0)]
 
     def in_layers(where: Layers) -> Contrast:
         """The gain of a token with the mean row in some layers, over its own row."""
-        return difference(here, by_depth[where.at(row=MEAN)], rows.at(row=OWN, first="no"), first)
+        return difference(here, by_depth[where.at(row=MEAN)], rows.at(row=OWN), first)
 
-    def output(kind: str, way: str = SET, where: Layers = early) -> Selection:
-        return converse[where.at(output=kind, way=way)]
+    def output(kind: str, way: str = SET) -> Selection:
+        return converse.at(output=kind, way=way)
 
     def less_than(other: Selection) -> Contrast:
         """The first token's attention with the ordinary output, less that with another edit."""
@@ -129,10 +132,11 @@ def study(lab: Lab, s: Settings) -> None:
         lab.claim(name, "ours", less_than(less), sinks, [effect(first, less)], sign=-1, took=WRITTEN)
     lab.claim("firsts", "ours", effect(first, output(FIRSTS)), sinks, stays=True, took=WRITTEN)
 
-    lab.maps(rows[ALL.at(row=MEAN, first="no", position=s.positions[0])], output(ORDINARY))
-    lab.draw(dots, here, size, over=rows)
+    lab.maps(rows[ALL.at(row=MEAN, position=s.positions[0])], output(ORDINARY))
+    lab.draw(lines_along, "position", here, over=rows, by="row")
     lab.draw(lines_along, "dose", here, over=doses)
-    lab.draw(lines, first, size_0, heir, over=converse)
+    lab.draw(dots, first, heir, over=converse)
+    lab.draw(lines, first, size_0, over=by_layer)
 
 
 def behind(last: int, layers: int) -> Layers:
