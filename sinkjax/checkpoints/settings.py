@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, typed
+from sinkjax.config_files.checks import at_least
 from sinkjax.model.names import Dtype
 
 
@@ -37,5 +37,5 @@ class OnModel(Settings):
     """precision of the parameters and activations"""
 
     def __post_init__(self) -> None:
-        typed(self)
+        documents.typed(self)
         at_least(self, prompts=1, length=2, seed=0)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 import stat
 import struct
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from sinkjax.config_files import temporary
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, cannot_write
+from sinkjax.config_files.files import CONFIG_FILE, attempt
 from sinkjax.errors import SinkjaxError, short
 
 SUFFIX = ".zip"
@@ -38,29 +37,25 @@ def unpack(archive: Path) -> Path:
             exists; no permission or space.
     """
     folder = archive.with_suffix("")
-    if folder.exists() or folder.is_symlink():
-        raise SinkjaxError(f"{folder} already exists; use it (sinkjax report {folder}), or move it out of the way of {archive}")
-    scratch = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
+    exists = folder.exists() or folder.is_symlink()
+    refuse(exists, f"{folder} already exists; use it (sinkjax report {folder}), or move it out of the way of {archive}")
     try:
-        with zipfile.ZipFile(archive) as packed:
-            entries = {_name(entry, archive): entry for entry in packed.infolist()}
-            inner = _checked(archive, packed, entries)
-            packed.extractall(scratch)  # of each entry at most the bytes that it states
-        for name, entry in entries.items():
-            if not entry.is_dir() and (scratch / name).stat().st_size < entry.file_size:
-                raise zipfile.BadZipFile(f"{entry.filename} has fewer bytes than it states")
-        top = next(iter({name.parts[0] for name in entries}))
-        alone = inner.parts == (top,) and all(name.parts[0] == top for name in entries)
-        (scratch / top if alone else scratch).rename(folder)  # a zip of the folder itself, or of its content
-        return folder if alone else folder / inner
+        with attempt("write", folder), temporary.named_after(folder, make=Path.mkdir) as scratch:
+            with zipfile.ZipFile(archive) as packed:
+                entries = {_name(entry, archive): entry for entry in packed.infolist()}
+                inner = _checked(archive, packed, entries)
+                packed.extractall(scratch)  # of each entry at most the bytes that it states
+            for name, entry in entries.items():
+                if not entry.is_dir() and (scratch / name).stat().st_size < entry.file_size:
+                    raise zipfile.BadZipFile(f"{entry.filename} has fewer bytes than it states")
+            (top, *_) = {name.parts[0] for name in entries}
+            alone = inner.parts == (top,) and all(name.parts[0] == top for name in entries)
+            (scratch / top if alone else scratch).rename(folder)  # a zip of the folder itself, or of its content
+            return folder if alone else folder / inner
+    except SinkjaxError:
+        raise
     except WRONG as error:
-        if isinstance(error, SinkjaxError):
-            raise
         raise SinkjaxError(f"{archive} is not a complete zip file: {str(error) or type(error).__name__}") from None
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _name(entry: zipfile.ZipInfo, archive: Path) -> PurePosixPath:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, get_type_hints
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
-from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
 
 LARGEST = 2**31 - 1  # largest int32, because positions, seeds and sizes have 32 bits on a device
@@ -25,13 +23,6 @@ MIN_QUERIES = 8  # keys seen by fewer queries are not searched for a sink, becau
 def is_number(value: Any) -> bool:
     """Return whether a value is an int or a float, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def typed(config: Any) -> None:
-    """Raise if the value of a field does not have its declared type."""
-    hints = get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        documents.convert(getattr(config, field.name), hints[field.name], field.name)
 
 
 def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
@@ -81,7 +72,7 @@ def each_once(config: Any, name: str) -> None:
     refuse(repeated, f"{name} must name at least one, and each of them once, not {list(listed)}")
 
 
-def check_keys(given: Iterable[str], allowed: Sequence[str], where: str) -> None:
+def check_keys(given: Iterable[str], allowed: Collection[str], where: str) -> None:
     """Errors: a key that is not allowed."""
     for key in given:
         if key not in allowed:

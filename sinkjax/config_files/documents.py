@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from yaml._yaml import CParser
@@ -19,6 +19,7 @@ from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
+from sinkjax.config_files.checks import check_keys, refuse
 from sinkjax.errors import SinkjaxError, unknown
 
 C = TypeVar("C")
@@ -51,13 +52,11 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         line = f" (line {event.start_mark.line + 1})"
         if isinstance(event, yaml.AliasEvent):
             named: Any = super().compose_node(parent, index)
-            if named not in self.sizes:
-                raise SinkjaxError(f"the alias *{event.anchor} refers to a value that contains it{line}")
+            refuse(named not in self.sizes, f"the alias *{event.anchor} refers to a value that contains it{line}")
             self.aliases += 1
             self.count(self.sizes[named], line)
             return named
-        if event.tag is not None:
-            raise SinkjaxError(f"the tag {event.tag!r} is not allowed{line}")
+        refuse(event.tag is not None, f"the tag {event.tag!r} is not allowed{line}")
         before, self.depth = self.values, self.depth + 1
         self.count(1, line)
         node: Any = super().compose_node(parent, index)
@@ -70,25 +69,21 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         self.values += values
         limits = {"values": (self.values, MOST_VALUES), "aliases": (self.aliases, MOST_ALIASES), "levels": (self.depth, DEEPEST)}
         for what, (number, most) in limits.items():
-            if number > most:
-                raise SinkjaxError(f"more than {most} {what} are too many for a config{line}")
+            refuse(number > most, f"more than {most} {what} are too many for a config{line}")
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         value = int(super().construct_yaml_int(node))
-        if abs(value) >= LARGEST:
-            raise SinkjaxError(f"an integer has more than 64 bits (line {node.start_mark.line + 1})")
+        refuse(abs(value) >= LARGEST, f"an integer has more than 64 bits (line {node.start_mark.line + 1})")
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        line = f" (line {node.start_mark.line + 1})"
-        if len(node.value) > MOST_KEYS:
-            raise SinkjaxError(f"{len(node.value)} keys in one mapping are more than {MOST_KEYS}{line}")
-        keys: set[str] = set()
+        number, line = len(node.value), node.start_mark.line + 1
+        refuse(number > MOST_KEYS, f"{number} keys in one mapping are more than {MOST_KEYS} (line {line})")
+        keys: dict[str, yaml.Node] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in keys:
-                    raise SinkjaxError(f"the key {key.value!r} is written twice (line {key.start_mark.line + 1})")
-                keys.add(key.value)
+                twice = keys.setdefault(key.value, key) is not key
+                refuse(twice, f"the key {key.value!r} is written twice (line {key.start_mark.line + 1})")
         return super().construct_mapping(node, deep)
 
 
@@ -127,8 +122,7 @@ def parse(text: str, what: str) -> dict[str, Any]:
 
     Errors: anything else, with the line of the first syntax error; tags; a duplicate key; a document beyond the limits.
     """
-    if len(text) > MOST_BYTES:
-        raise SinkjaxError(f"{what} is longer than a config may be ({MOST_BYTES:,} characters)")
+    refuse(len(text) > MOST_BYTES, f"{what} is longer than a config may be ({MOST_BYTES:,} characters)")
     try:
         values = Loader(text).get_single_data()
     except yaml.MarkedYAMLError as error:
@@ -138,24 +132,22 @@ def parse(text: str, what: str) -> dict[str, Any]:
         raise SinkjaxError(f"{what}: {error}") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise SinkjaxError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise SinkjaxError(f"{what} must hold keys and values, such as `prompts: 32`, not {describe(values)}")
-    return values
+    named = isinstance(values, dict) and all(isinstance(key, str) for key in values)
+    refuse(not named, f"{what} must hold keys and values, such as `prompts: 32`, not {describe(values)}")
+    parsed: dict[str, Any] = values
+    return parsed
 
 
 def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
     """Build a config from its values. Errors: an unknown or missing key, a value of the wrong type, or an invalid value."""
-    hints = get_type_hints(cls, include_extras=True)
-    known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for key in values:
-        if key not in known:
-            raise SinkjaxError(f"{what}: {unknown('key', key, known)}")
+    hints, known = get_type_hints(cls), {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    check_keys(values, known, what)
     for name, field in known.items():
-        if field.default is field.default_factory is dataclasses.MISSING and name not in values:
-            raise SinkjaxError(f"{what} lacks the key {name!r}")
-    typed = {key: convert(value, hints[key], f"{what}: {key}") for key, value in values.items()}
+        needed = field.default is field.default_factory is dataclasses.MISSING
+        refuse(needed and name not in values, f"{what} lacks the key {name!r}")
+    converted = {key: convert(value, hints[key], f"{what}: {key}") for key, value in values.items()}
     try:
-        return cls(**typed)
+        return cls(**converted)
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
 
@@ -167,16 +159,21 @@ def read_whole(cls: type[C], values: Mapping[str, Any], text: str, what: str) ->
     """
     stated = [field.name for field in dataclasses.fields(cls) if not field.metadata.get("later")]  # type: ignore[arg-type]
     missing = [name for name in stated if name not in values]
-    if missing or not text.endswith("\n"):
-        lacks = f"lacks {', '.join(missing)}" if missing else "breaks off in its last line"
-        raise SinkjaxError(f"{what} {lacks}: the config of a run states every field, so it is truncated or of an older version")
+    lacks = f"lacks {', '.join(missing)}" if missing else "breaks off in its last line"
+    whole = "the config of a run states every field, so it is truncated or of an older version"
+    refuse(bool(missing) or not text.endswith("\n"), f"{what} {lacks}: {whole}")
     return build(cls, values, what)
+
+
+def typed(config: Any) -> None:
+    """Raise if the value of a field does not have its declared type."""
+    hints = get_type_hints(type(config))
+    for name, value in fields(config).items():
+        convert(value, hints[name], name)
 
 
 def convert(value: Any, hint: Any, what: str) -> Any:
     """Check that `value` has the type `hint`; the only conversions are from lists to tuples and from integers to floats."""
-    if get_origin(hint) is Annotated:
-        return convert(value, get_args(hint)[0], what)
     huge = isinstance(value, int) and abs(value) >= LARGEST
     for option in options(hint) if not huge else ():
         if option is Any or (get_origin(option) is Literal and value in get_args(option) and not isinstance(value, bool)):
@@ -187,8 +184,7 @@ def convert(value: Any, hint: Any, what: str) -> Any:
             return value
         if get_origin(option) is tuple and isinstance(value, list | tuple):
             count = len(value) if ... in get_args(option) else len(get_args(option))
-            if len(value) != count:
-                raise SinkjaxError(f"{what} must be a list of {count}, not of {len(value)}")
+            refuse(len(value) != count, f"{what} must be a list of {count}, not of {len(value)}")
             return tuple(convert(entry, get_args(option)[0], f"{what}[{index}]") for index, entry in enumerate(value))
         if get_origin(option) is Mapping and isinstance(value, Mapping):
             return value

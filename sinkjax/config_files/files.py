@@ -8,9 +8,8 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ MOST_BYTES = 4 * documents.MOST_BYTES  # a character has up to four
 MOST_TEXT = 1_000_000_000  # maximum bytes of a text that is read at once
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
-# errors of a file system without hard links, and without locks
-NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without hard links
 
 
 def ends_all(error: SinkjaxError) -> bool:
@@ -52,7 +49,7 @@ def write(
                 return create(path, raw)
             path.write_bytes(raw)
             return True
-    try:
+    with attempt("write", path, len(raw)):
         for parent in {path.parent, scratch or path.parent}:
             parent.mkdir(parents=True, exist_ok=True)
         with temporary.named_after(path, scratch) as begun:
@@ -69,36 +66,12 @@ def write(
                     if error.errno not in NO_LINKS:
                         raise
             begun.replace(path)
-        return True
-    except OSError as error:
-        raise cannot_write(path, error, len(raw)) from error
+    return True
 
 
 def write_new(path: Location, content: str | bytes, durable: bool = False, scratch: Location | None = None) -> bool:
     """Write a file unless it exists, as `write`; returns whether it was this writer."""
     return write(path, content, durable, scratch, new=True)
-
-
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file, to disk, whose name nobody else uses yet; if that fails, none is left. Errors: as for `write`."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        _sync(path)
-    except OSError as error:
-        with suppress(OSError):
-            path.unlink()
-        raise cannot_write(path, error, len(content)) from error
-
-
-def move(aside: Path, path: Path) -> None:
-    """Give a file its name, unless another process has done so. Errors: as for `write`."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            aside.replace(path)
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 @contextmanager
@@ -108,26 +81,24 @@ def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
     An existing folder is exchanged for it in one step (where the system cannot, renamed just before) and deleted just after; if
     filling is interrupted, it is untouched. wanted: the bytes to be written, for messages. Errors: no permission, no space.
     """
-    replaced: Path | None = None
-    try:
+    with attempt("write", folder, wanted):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary.named_after(folder, make=Path.mkdir) as scratch:
             yield scratch
             for path in (*scratch.iterdir(), scratch):
                 _sync(path)
-            if folder.exists() and not temporary.exchange(scratch, folder):
+            if not folder.exists():
+                scratch.rename(folder)
+            elif not temporary.exchange(scratch, folder):
                 replaced = scratch.with_suffix(".old")
                 folder.rename(replaced)
-            if replaced or not folder.exists():
-                scratch.rename(folder)
+                try:
+                    scratch.rename(folder)
+                except OSError:
+                    replaced.rename(folder)
+                    raise
+                shutil.rmtree(replaced, ignore_errors=True)
             _sync(folder.parent)
-    except OSError as error:
-        raise cannot_write(folder, error, wanted) from error
-    finally:
-        if replaced and replaced.exists() and not folder.exists():
-            replaced.rename(folder)
-        if replaced:
-            shutil.rmtree(replaced, ignore_errors=True)
 
 
 def own_folder(folder: Path, what: str) -> list[str]:
@@ -135,13 +106,11 @@ def own_folder(folder: Path, what: str) -> list[str]:
 
     what: its content, for messages. Errors: a link, the working directory or a file; no permission.
     """
-    try:
+    with attempt("write", folder):
         refuse(folder.is_symlink(), f"{folder} is a symbolic link; name the folder itself, or choose another one")
         refuse(folder.resolve() == Path.cwd(), f"{what} needs a folder of its own, not the working directory ({str(folder)!r})")
         refuse(folder.exists() and not folder.is_dir(), f"{folder} is a file; choose a folder for {what}")
         return sorted(listed(folder))
-    except OSError as error:
-        raise cannot_write(folder, error) from error
 
 
 def reserve(folder: Path, wanted: int, path: Path) -> None:
@@ -149,55 +118,39 @@ def reserve(folder: Path, wanted: int, path: Path) -> None:
 
     This allocates an unnamed file, so that quotas and limits also count.
     """
-    try:
+    with attempt("write", path, wanted):
         if hasattr(os, "posix_fallocate"):
             with tempfile.TemporaryFile(dir=folder) as file:
                 os.posix_fallocate(file.fileno(), 0, wanted)
         elif shutil.disk_usage(folder).free < wanted:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError as error:
-        raise cannot_write(path, error, wanted) from error
 
 
-def take_lock(file: Path, timeout: float) -> Callable[[], object]:
+def take_lock(file: Path) -> Callable[[], None]:
     """Take an OS file lock, which a kill releases; returns a function that releases it. A no-op if the file system has no locks.
 
-    Errors: `filelock.Timeout` if another process holds the lock for this many seconds; OSError.
+    Errors: BlockingIOError if another process holds it; another OSError.
     """
-    if not has_locks(file.parent):
-        return lambda: None
-    import filelock  # here, because it takes a tenth of the time of a command's help
-
-    lock: Any = filelock.FileLock(file)
-    lock.acquire(timeout=timeout)
-    released: Callable[[], object] = lock.release
-    return released
+    release = partial(os.close, descriptor := os.open(file, os.O_RDWR | os.O_CREAT, 0o644))
+    if temporary.lock(descriptor) is False:
+        release()
+        raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(file))
+    return release
 
 
-def has_locks(folder: Path) -> bool:
-    """Return whether the file system of a folder has locks.
-
-    We check this first, because some versions of filelock mistake the error for another process's lock, and others fall back to a
-    file that outlives a kill.
-    """
+@contextmanager
+def attempt(verb: str, path: Location, wanted: int | None = None) -> Iterator[None]:
+    """Turn an OSError into the error of `cannot_write`."""
     try:
-        import fcntl
-    except ImportError:  # Windows, which has locks
-        return True
-    with tempfile.TemporaryFile(dir=folder) as probe:
-        try:
-            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            return False
-    return True
+        yield
+    except OSError as error:
+        raise cannot_write(path, error, wanted, verb) from error
 
 
-def cannot_write(path: Path, error: OSError, wanted: int | None = None) -> SinkjaxError:
+def cannot_write(path: Location, error: OSError, wanted: int | None = None, verb: str = "write") -> SinkjaxError:
     """Build the error for a path that could not be written. wanted: the bytes to be written, mentioned if there was no space."""
     bytes_wanted = f" (at least {wanted:,} bytes wanted)" if wanted is not None and error.errno in NO_ROOM else ""
-    return SinkjaxError(f"cannot write {path}: {error.strerror or error}{bytes_wanted}")
+    return SinkjaxError(f"cannot {verb} {path}: {error.strerror or error}{bytes_wanted}")
 
 
 def _sync(path: Path) -> None:
@@ -216,36 +169,30 @@ def user_location(name: Any) -> Location:
 
 def plain_name(name: str) -> str:
     """Return a name that becomes a file's or a folder's in the folder of a run. Errors: it is a path to elsewhere."""
-    if name in ("", ".", "..") or {*name} & {*"/\\\0"}:
-        raise SinkjaxError(f"{name[:LONGEST]!r} cannot be the name of a file: it must hold no slash and not be '..'")
+    wrong = name in ("", ".", "..") or not {*"/\\\0"}.isdisjoint(name)
+    refuse(wrong, f"{name[:LONGEST]!r} cannot be the name of a file: it must hold no slash and not be '..'")
     return name
 
 
 def user_path(name: Any) -> Path:
     """Return the path that a user names, with `~` expanded. Errors: no such user; a URL; an impossible path."""
-    if url_protocol(name):
-        raise SinkjaxError(
-            f"{str(name)[:LONGEST]} is a URL, but this must be a local path: copy the files from or to it yourself"
-        )
-    if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
-        raise SinkjaxError(f"a path must be a non-empty text without NUL, not {name!r}")
+    local = "this must be a local path: copy the files from or to it yourself"
+    refuse(url_protocol(name) is not None, f"{str(name)[:LONGEST]} is a URL, but {local}")
+    wrong = not isinstance(name, str | Path) or name == "" or "\0" in str(name)
+    refuse(wrong, f"a path must be a non-empty text without NUL, not {name!r}")
     try:
-        path = Path(name).expanduser()
-        path.exists()
-        return path
-    except OSError as error:
-        raise SinkjaxError(f"cannot use the path {str(name)[:LONGEST]}: {error.strerror}") from None
+        with attempt("use", f"the path {str(name)[:LONGEST]}"):
+            path = Path(name).expanduser()
+            path.exists()
+            return path
     except RuntimeError:
         raise SinkjaxError(f"{name} names the home folder of an unknown user") from None
 
 
 def regular(path: Location, most: int | None = None) -> None:
     """Raise unless a path is a file of at most `most` bytes: a pipe may block a reader, and a device may never end."""
-    try:
-        with reached(path):
-            state = path.stat()
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
+    with attempt("read", path), reached(path):
+        state = path.stat()
     kind = "folder" if stat.S_ISDIR(state.st_mode) else "pipe or a device"
     refuse(not stat.S_ISREG(state.st_mode), f"cannot read {path}: it is a {kind}")
     large = most is not None and state.st_size > most
@@ -256,13 +203,11 @@ def read_text(path: Location, most: int = MOST_BYTES, encoding: str = "utf-8") -
     """Read a file's text. most: maximum size in bytes. Errors: see `regular`; not readable, or not UTF-8."""
     regular(path, most)
     try:
-        with reached(path):
+        with attempt("read", path), reached(path):
             text: str = path.read_text(encoding=encoding)
         return text
     except UnicodeDecodeError as error:
         raise SinkjaxError(f"{path} is not UTF-8 text: byte {error.start} does not decode") from None
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def claim_folder(folder: Location, document: str, differences: Callable[[str], list[str]], what: str) -> None:
@@ -278,37 +223,32 @@ def claim_folder(folder: Location, document: str, differences: Callable[[str], l
         with usable(folder):
             refuse(folder.exists() and not folder.is_dir(), f"{folder} is a file; choose a folder for the results")
             if not identity.is_file():
-                others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")] if folder.is_dir() else []
-                if others and not identity.is_file():  # another process may have made it since
-                    raise SinkjaxError(f"{folder} exists with other content; choose another --out")
+                others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")]
+                other = others and not identity.is_file()  # another process may have made it since
+                refuse(bool(other), f"{folder} exists with other content; choose another --out")
                 if not others and write_new(identity, document):
                     return
         differs = differences(read_text(identity))
-        if differs and listed(folder) != [CONFIG_FILE]:
-            raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(differs)}); choose another --out or delete it")
+        full = differs and listed(folder) != [CONFIG_FILE]
+        refuse(bool(full), f"{folder} holds another {what} ({'; '.join(differs)}); choose another --out or delete it")
         if differs:  # left over from a run that failed before its first result
             write(identity, document)
 
 
-def configs() -> dict[str, Traversable]:
+def configs() -> dict[str, Path]:
     """Map the names of all shipped configs ("paper/study", or "all"), sorted, to their YAML files.
 
     Their folder is inside the package in a wheel, and next to it in a checkout (an editable install).
     """
-    package = files("sinkjax")
-    root = next((folder for folder in (package / "configs", package / ".." / "configs") if folder.is_dir()), None)
+    package = Path(__file__).parents[1]
+    root = next((folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()), None)
     if root is None:
         raise SinkjaxError("this installation of sinkjax has no configs folder; install it again from a wheel or a checkout")
-    folders = {"": root} | {f"{folder.name}/": folder for folder in root.iterdir() if folder.is_dir()}
-    return {
-        f"{family}{file.name.removesuffix(SUFFIX)}": file
-        for family, folder in sorted(folders.items())
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(SUFFIX)
-    }
+    found = sorted(root.rglob(f"*{SUFFIX}"), key=lambda file: (file.parent, file.name))
+    return {file.relative_to(root).with_suffix("").as_posix(): file for file in found}
 
 
-def config_path(name: str) -> Traversable:
+def config_path(name: str) -> Path:
     """Return the YAML file of the shipped config `name`, e.g. "kiya/mask". Errors: there is no such config."""
     shipped = configs()
     one_of("config", name, shipped)
@@ -332,10 +272,8 @@ def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[
     path = user_location(name)
     with reached(path):
         file = path / CONFIG_FILE if path.is_dir() else path
-        if path.is_dir() and not file.is_file():
-            raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
         if not file.is_file():
-            if path.suffix in (".yaml", ".yml"):
-                raise SinkjaxError(f"there is no file {name}")
+            refuse(path.is_dir(), f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
+            refuse(path.suffix in (SUFFIX, ".yml"), f"there is no file {name}")
             raise unknown(what, name, shipped(kind), " (--help lists them); or a YAML file, or the folder of an earlier run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None

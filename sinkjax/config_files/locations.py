@@ -13,8 +13,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, Unavailable
 
 LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # libraries whose errors are not OSErrors
@@ -41,13 +42,11 @@ def location(out: Any) -> Location:
         return Path(out)
     if protocol in ("file", "local"):
         where = urlsplit(str(out))
-        if where.netloc not in ("", "localhost"):
-            raise SinkjaxError(f"{out} is on another machine; a folder on this one is file:///FOLDER")
-        from urllib.request import url2pathname  # here, because it brings HTTP and TLS
-
-        return Path(url2pathname(where.path))
-    if isinstance(out, Path):  # it has turned the URL into "s3:/bucket"
-        raise SinkjaxError(f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")
+        here = where.netloc in ("", "localhost")
+        refuse(not here, f"{out} is on another machine; a folder on this one is file:///FOLDER")
+        return Path(unquote(where.path))
+    path_like = isinstance(out, Path)  # it has turned the URL into "s3:/bucket"
+    refuse(path_like, f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")
     try:
         from upath import UPath
     except ModuleNotFoundError as error:
@@ -100,8 +99,8 @@ def is_remote(path: Location) -> bool:
 @contextlib.contextmanager
 def open_file(file: Path, most: int | None = None) -> Iterator[BinaryIO]:
     """Open a file of at most `most` bytes. Errors: OSError, of which NotAFile says that it is none, or larger."""
-    at_once = getattr(os, "O_NONBLOCK", 0)  # the path may be a pipe whose other end nobody opens
-    with open(file, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as stream:
+    # the path may be a pipe whose other end nobody opens
+    with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise NotAFile(errno.EINVAL, "it is a pipe or a device", str(file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -19,39 +20,39 @@ FOLDERS = "sinkjax-held-"  # prefix of temporary folders; earlier versions, whic
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 
 
-@contextlib.contextmanager
-def named_after(path: Path, folder: Path | None = None, make: Callable[[Path], object] = Path.touch) -> Iterator[Path]:
+def named_after(
+    path: Path, folder: Path | None = None, make: Callable[[Path], object] = Path.touch
+) -> contextlib.AbstractContextManager[Path]:
     """Make a temporary file (or, with Path.mkdir, a folder) for `path`, held until the end; it is removed if it still exists.
 
     folder: where, by default next to `path`; there, leftovers of `path` are removed first. Errors: OSError.
     """
     if folder is None:
         sweep(path.parent, path.name)
-    with contextlib.ExitStack() as held:
-        while True:
-            begun = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.new"
-            make(begun)
-            if _hold(begun, held):
-                break
-        try:
-            yield begun
-        finally:
-            _remove(begun)
+
+    def begin() -> Path:
+        begun = (folder or path.parent) / f".{path.name}.{secrets.token_hex(4)}.new"
+        make(begun)
+        return begun
+
+    return _held(begin)
+
+
+def temporary_folder() -> contextlib.AbstractContextManager[Path]:
+    """Make a folder among the system's temporary ones, removed at the end, or by the next process after a kill."""
+    for left in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        _remove_unheld(left)
+    return _held(lambda: Path(tempfile.mkdtemp(prefix=FOLDERS)))
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder among the system's temporary ones, removed at the end, or by the next process after a kill."""
-    root = Path(tempfile.gettempdir())
-    for left in root.glob(f"{FOLDERS}*"):
-        _remove_unheld(left)
+def _held(make: Callable[[], Path]) -> Iterator[Path]:
+    """Make a path and lock it; it is removed at the end if it still exists."""
     with contextlib.ExitStack() as held:
-        while not _hold(folder := Path(tempfile.mkdtemp(prefix=FOLDERS)), held):
+        while _hold(path := make(), held) is False:  # a sweep was faster, and removes it
             pass
-        try:
-            yield folder
-        finally:
-            _remove(folder)
+        held.callback(_remove, path)
+        yield path
 
 
 def sweep(folder: Path, name: str) -> None:
@@ -73,49 +74,37 @@ def exchange(first: Path, second: Path) -> bool:
         else:
             here = -100  # AT_FDCWD
             failed = library.renameat2(here, names[0], here, names[1], ctypes.c_uint(2))  # RENAME_EXCHANGE
-    except (AttributeError, TypeError):  # a C library without it, or Windows
+    except AttributeError:  # a C library without it
         return False
     if failed and (code := ctypes.get_errno()) not in NO_EXCHANGE:
         raise OSError(code, os.strerror(code))
     return not failed
 
 
-def _hold(path: Path, held: contextlib.ExitStack) -> bool:
-    """Lock a new path until `held` closes. Returns False if a sweep was faster, which then removes the path."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except PermissionError:  # Windows opens no folders
-        return True
-    if _lock(descriptor) is not False and path.exists():
-        held.callback(os.close, descriptor)
-        return True
-    os.close(descriptor)
+def _hold(path: Path, held: contextlib.ExitStack) -> bool | None:
+    """Lock a path until `held` closes, as `lock`; False also if the path is gone. Errors: OSError, such as for a link."""
+    with contextlib.suppress(FileNotFoundError):
+        held.callback(os.close, descriptor := os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+        locked = lock(descriptor)
+        return locked and path.exists()
     return False
 
 
-def _lock(descriptor: int) -> bool | None:
+def lock(descriptor: int) -> bool | None:
     """Lock an open file or folder. Returns False if another process or thread has it, None if there are no locks."""
     try:
-        import fcntl
-
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):
+    except OSError:
         return None
     return True
 
 
 def _remove_unheld(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        try:
-            if _lock(descriptor):
-                _remove(path)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+        if _hold(path, held):
+            _remove(path)
 
 
 def _remove(path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from sinkjax.config_files.checks import above, at_least, is_number, only_for, refuse, typed, without_repeats
-from sinkjax.config_files.documents import LATER
+from sinkjax.config_files.checks import above, at_least, is_number, only_for, refuse, without_repeats
+from sinkjax.config_files.documents import LATER, typed
 from sinkjax.errors import SinkjaxError
 
 C = TypeVar("C")

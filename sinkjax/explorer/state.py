@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, refuse, typed
+from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.errors import SinkjaxError, one_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class State:
     op: ClassVar[str] = "scale"  # the operation of a weight edit
 
     def __post_init__(self) -> None:
-        typed(self)
+        documents.typed(self)
         one_of("kind", self.kind, ("none", *KINDS))
         at_least(self, token=0, other=0, dim=0, row=0, col=0, layer=0, head=0, key=0)
         half = next((number for number, one in enumerate(self.prompt) if "\ud800" <= one <= "\udfff"), None)

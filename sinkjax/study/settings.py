@@ -16,7 +16,7 @@ import tyro
 from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.settings import OnModel, Settings
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, last_seed, refuse, share, typed
+from sinkjax.config_files.checks import at_least, last_seed, refuse, share
 from sinkjax.data.corpora import Choice
 from sinkjax.data.reading import Division
 from sinkjax.errors import SinkjaxError
@@ -81,7 +81,7 @@ class Trains(Settings):
     """names of the trainings to run, all if none; others are shown if they are finished"""
 
     def __post_init__(self) -> None:
-        typed(self)
+        documents.typed(self)
         at_least(self, seeds=1, seed=0)
         last_seed(self)
         self.check()
@@ -191,7 +191,7 @@ class Series:
         return f"{self.study} on {f'{len(self.models)} models' if self.checkpoints is None else self.checkpoints}"
 
     def __post_init__(self) -> None:
-        typed(self)
+        documents.typed(self)
         if (self.checkpoints is None) == (not self.models):
             raise SinkjaxError("a series is either a folder of checkpoints or a list of models")
         if self.revisions and len(self.models) != 1:
@@ -216,5 +216,5 @@ class AllTrained:
     """seed of the first run, of the evaluation data and of the bootstrap"""
 
     def __post_init__(self) -> None:
-        typed(self)
+        documents.typed(self)
         at_least(self, seeds=1, steps=1, seed=0)

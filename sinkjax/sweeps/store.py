@@ -30,7 +30,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import move, write, write_aside, write_new
+from sinkjax.config_files.files import attempt, write, write_new
 from sinkjax.config_files.locations import MOST_READ, Location, delete, is_remote, listed, read_bytes, remove, usable
 from sinkjax.errors import SinkjaxError, differences
 from sinkjax.model.fingerprint import digest
@@ -142,7 +142,7 @@ class Store:
                     for (row, edit), variable in itertools.product(enumerate(chunk.edits), self.variables):
                         content, name = variable.encode(values[variable.name][row : row + 1]), f".{secrets.token_hex(8)}"
                         files[variable.file(edit, block)] = [name, own_sum(content)]
-                        write_aside(self.path / CALLS / name, content)
+                        write(self.path / CALLS / name, content, durable=True, scratch=self.path / CALLS)
                     content = json.dumps({CALL: call.tolist(), FILES: files}).encode()
                 else:
                     content = safetensors.save({CALL: call, **{name: np.ascontiguousarray(x) for name, x in values.items()}})
@@ -236,11 +236,14 @@ class Store:
     def _place(self, array: Array, file: str, name: str, checksum: str) -> None:
         """Give a chunk that a call has written its place, unless another process has done so. Errors: ValueError if it has
         changed."""
-        aside = self.path / CALLS / name
-        for path in (aside, self.path / file) if ASIDE.fullmatch(name) else ():
+        aside, target = self.path / CALLS / name, self.path / file
+        for path in (aside, target) if ASIDE.fullmatch(name) else ():
             with contextlib.suppress(OSError):  # not there, not a file, too large, or a disk failure
                 array.read(path, checksum)
-                return move(aside, self.path / file)
+                with attempt("write", target), contextlib.suppress(FileNotFoundError):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    aside.replace(target)
+                return
         raise ValueError(CHANGED)
 
     def publish(self, header: Header, chunks: Mapping[str, bytes], sums: Mapping[str, int | str] = MappingProxyType({})) -> None:

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, last_seed, only_for, refuse, typed, without_repeats
-from sinkjax.config_files.documents import CHOICE, LATER
+from sinkjax.config_files.checks import above, at_least, each_once, last_seed, only_for, refuse, without_repeats
+from sinkjax.config_files.documents import CHOICE, LATER, typed
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 

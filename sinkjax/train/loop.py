@@ -21,7 +21,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import filelock
 import jax
 import numpy as np
 
@@ -290,8 +289,8 @@ def same_folder(folder: Path, claimed: os.stat_result) -> bool:
 def alone(folder: Path) -> Iterator[None]:
     """Lock `folder` against other trainings; a kill releases it. Errors: another process is training there."""
     try:
-        release = take_lock(folder / LOCK, timeout=0)
-    except filelock.Timeout:
+        release = take_lock(folder / LOCK)
+    except BlockingIOError:
         raise Unavailable(f"another process is training in {folder}; wait for it, or choose another folder") from None
     except OSError as error:
         raise cannot_write(folder / LOCK, error) from error

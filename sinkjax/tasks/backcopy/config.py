@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.config_files.checks import at_least, refuse, typed
+from sinkjax.config_files.checks import at_least, refuse
+from sinkjax.config_files.documents import typed
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import AdamWTraining
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sinkjax.config_files.checks import above, at_least, only_for, refuse, typed
-from sinkjax.config_files.documents import LATER
+from sinkjax.config_files.checks import above, at_least, only_for, refuse
+from sinkjax.config_files.documents import LATER, typed
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import (
     AttentionBiasName,

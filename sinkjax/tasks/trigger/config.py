@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse, typed
-from sinkjax.config_files.documents import LATER
+from sinkjax.config_files.checks import above, at_least, each_once, only_for, refuse
+from sinkjax.config_files.documents import LATER, typed
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import NormaliserName
 from sinkjax.train.config import Training
