@@ -260,7 +260,7 @@ def _forwards(
         rows = np.minimum(np.arange(begin, begin + size), count - 1)  # pad to a single shape, so that only one program compiles
         of_rows = tuple(term.for_prompts(rows) for term in edits)
         used = _with_kept(params, None if kept is None else kept[rows], spec)
-        out = run(used, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
+        out = run(used, tokens[rows], lengths[rows].astype(np.int32), of_rows, spec=spec)
         measured.append({name: np.asarray(out.record[name]) for name in spec.probe.dims()})
     return {name: np.concatenate([each[name] for each in measured])[:count] for name in measured[0]}
 

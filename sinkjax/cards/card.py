@@ -264,7 +264,7 @@ def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
         maker=made,
         purpose=use,
         cost=cost(about, places, prefix, more),
-        mask=_quality(about.seen(about.of_other, about.other), about.other.tokens, places, cause),
+        mask=_quality(about.seen(about.other), about.other.tokens, places, cause),
         prefix=prefix,
     )
 
@@ -325,7 +325,7 @@ def _quality(received: NDArray[Any], ids: NDArray[Any], places: SinkPlaces, caus
 
 def _bos(about: Ground) -> dict[str, Any]:
     """Compare the loss with and without the BOS, and the prompts' first tokens with the prefix of the model's training."""
-    gain = None if about.gain is None else about.number(about.gain)
+    gain = None if about.gain is None else about.own.number(about.gain)
     trained, known = ([], "") if about.model.tokenizer is None else trained_prefix(about.model)
     lack = int((about.own.tokens[:, : len(trained)] != np.asarray(trained, int)).any(axis=1).sum())
     begins = "".join(about.text_of(token) for token in trained)

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import EPS, FEW, HALF, Ground, Prompts
+from sinkjax.cards.ground import EPS, FEW, HALF, Ground
 from sinkjax.cards.where import SinkPlaces
-from sinkjax.edits.edit import Edit, compose, edit
-from sinkjax.edits.named import attend_self
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.scan import scan
 
@@ -89,36 +87,34 @@ def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
     Returns:
         The class and its numbers.
     """
-    unedited = ground.strength(ground.unedited, ground.key)
+    unedited = ground.strength(ground.own.numbers, ground.key)
     if not places.sinks:
         kind: Kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
-        return Cause(kind, ground.number(unedited), None, None, None, None, None, 0, 0, [], [])
-    key, at = ground.key, ground.at
-    few = ground.own.part(FEW)
+        return Cause(kind, ground.own.number(unedited), None, None, None, None, None, 0, 0, [], [])
+    key, at, bare = ground.key, ground.at, ground.own.bare
     strengths = {
         "unedited": unedited,
         "masked": ground.strength(ground.hidden, key + 1),
-        "isolated": ground.strength(ground.measure(few, [behind(key, at, alone=True)]), at)[0],
+        "isolated": ground.strength(ground.edited(ground.own.tokens[FEW], isolated=at, hidden=key, behind=at), at),
     }
     if ground.policy == "model":
-        strengths["no_bos"] = ground.strength(ground.unedited_by_bos["none"], 0)
+        strengths["no_bos"] = ground.strength(ground.bare, 0)
     elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
         strengths["no_bos"] = unedited  # whatever token is there
-    plain = ground.first.get("none", ground.own)
     if ground.policy is not None and ground.bos is not None:
-        strengths["moved"] = _put(ground, plain.part(FEW), ground.bos)
+        strengths["moved"] = _put(ground, bare[FEW], ground.bos)
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
     kind = _kind({name: float(np.nanmean(values[FEW])) for name, values in strengths.items()}, share)
-    most = min(int(yes.sum()), len(ground.own.tokens)) if kind == "tokens" else 0
+    most = min(int(yes.sum()), len(bare)) if kind == "tokens" else 0
     likely = ids[np.argsort(-margin, kind="stable")][:most]
     if kind == "tokens" and not most and len(there := np.unique(ground.own.tokens[:, key])) == 1:
         likely = there  # there was no scan, so the token that is there
     sinking = likely
     if len(likely):  # each is put into a prompt of its own
-        sinking = likely[_put(ground, plain.part(slice(len(likely))), likely) >= HALF * np.nanmean(unedited)]
-    numbers = {name: ground.number(values) for name, values in strengths.items()}
+        sinking = likely[_put(ground, bare[: len(likely)], likely) >= HALF * np.nanmean(unedited)]
+    numbers = {name: ground.own.number(values) for name, values in strengths.items()}
     return Cause(
         kind=kind,
         unedited=numbers["unedited"],
@@ -129,16 +125,6 @@ def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
         tokens=_named(ground, sinking),
         exceptions=_named(ground, ids[~yes] if (~yes).sum() <= ALL_NAMED else ids[:0]),
         best=_named(ground, ids[[np.argmax(margin)]])[0] if len(ids) else None,
-    )
-
-
-def behind(key: int, position: int, alone: bool = False) -> Edit:
-    """Hide a key from the queries behind a position only, so that no other key becomes the first one that they see.
-
-    alone: whether the token there sees only itself. Position 0 always does, so that one program serves both.
-    """
-    return compose(
-        attend_self(position if alone else 0), edit("logits", "set", -np.inf, keys=key, queries=slice(position + 1, None))
     )
 
 
@@ -153,9 +139,11 @@ def _kind(means: Mapping[str, float], share: float | None) -> Kind:
     return "tokens" if there.get("moved", True) and (share is None or share < HALF) else "none of these"
 
 
-def _put(ground: Ground, prompts: Prompts, tokens: Any) -> NDArray[np.float64]:
+def _put(ground: Ground, prompts: NDArray[Any], tokens: Any) -> NDArray[np.float64]:
     """Return the strength of a token (or one for each prompt) put into texts, with key 0 hidden from later queries: [prompt]."""
-    return ground.strength(ground.measure(prompts.put(tokens, ground.at), [behind(0, ground.at)]), ground.at)[0]
+    prompts = prompts.copy()
+    prompts[:, ground.at] = tokens
+    return ground.strength(ground.edited(prompts, hidden=0, behind=ground.at), ground.at)
 
 
 def _scanned(ground: Ground, sample: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -168,9 +156,8 @@ def _scanned(ground: Ground, sample: int) -> tuple[NDArray[Any], NDArray[Any]]:
     if len(every) > sample:
         rest = np.setdiff1d(every, list(special))
         every = np.sort([*special, *generator(0, "tokens of a card").choice(rest, sample - len(special), replace=False)])
-    few = ground.own.part(FEW)
     try:  # the text reads the first token's sink
-        data = scan(ground.model, every, few.tokens[:, ground.key :], few.lengths - ground.key)
+        data = scan(ground.model, every, ground.own.tokens[FEW, ground.key :])
     except SinkjaxError:  # such as a model without scores of keys
         return np.zeros(0, int), np.zeros(0)
     if not data.sizes["sink"]:

@@ -117,7 +117,7 @@ def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: b
     }
     if more:
         settings |= _more(places, eight, prefix, prompts.tokens.shape[1])
-    base = ground.of_other["nll"]
+    base = prompts.numbers["nll"]
     rows: list[CostRow] = []
     added: dict[str, NDArray[np.float64]] = {}
     for name, setting in settings.items():
@@ -128,7 +128,7 @@ def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: b
         else:
             saved = prompts.number(added[TENSOR] - added[name]) if name in REMEDIES and TENSOR in added else None
             rows.append(CostRow(name, prompts.number(added[name]), saved=saved))
-    on = "the same passages" if ground.rest is ground.first else "other passages"
+    on = "the same passages" if ground.other is ground.own else "other passages"
     return Cost(prompts.number(mean_loss(base)), rows, [key], _evicted(prompts, added, key), on)
 
 
@@ -171,8 +171,8 @@ def worth_it(loss: Mapping[str, Any]) -> bool:
 def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:
     """Return the loss that a setting adds, by prompt. A prefix replaces the BOS, so only shared tokens count."""
     if "past" not in setting or ground.policy != "model":
-        how = "auto" if setting.keys() & {"cache", "past"} else ground.attention_impl
+        how = "auto" if setting.keys() & {"cache", "past"} else ground.run.keywords["attention_impl"]
         nll = evaluate(ground.model, ground.other.tokens, attention_impl=how, **setting).nll
         return mean_loss(nll, base).astype(np.float64)
-    nll = evaluate(ground.model, ground.rest["none"].tokens, **setting).nll  # its last token was cut from the prompts with BOS
+    nll = evaluate(ground.model, ground.other.bare, **setting).nll  # its last token was cut from the prompts with BOS
     return mean_loss(nll[:, :-2], base[:, 1:-1]).astype(np.float64)

@@ -1,11 +1,11 @@
-"""The prompts of a card, and the numbers that several of its parts read."""
+"""The ground of a card: its passages, the unedited model on them, and the one way in which the model runs under edits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,10 +20,10 @@ from sinkjax.data.corpora import SOURCES, Passages, passages
 from sinkjax.data.fit import LENGTH, PROMPTS, SHORTEST, check_sizes, fitted
 from sinkjax.data.prompts import first_tokens
 from sinkjax.data.reading import Division
-from sinkjax.edits.edit import Edit
-from sinkjax.edits.named import mask_key
+from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.batch import check_batch
+from sinkjax.model.config import Config
 from sinkjax.model.site import Site, lacks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.forward import forward
@@ -35,6 +35,7 @@ FEWEST = 8  # later queries that make the attention to a key evidence
 DIVIDED = 12  # with so many passages of such a text, a third is for costs and remedies
 SKIPPED = 8  # first tokens of a text that the comparison of prefixes leaves out
 FEW, SOME = slice(8), slice(16)  # prompts of interventions that are read in attention or activations; that are read in loss
+ROWS = FEW.stop  # prompts of a call: all calls have one shape, so that one program serves every group of prompts
 VECTORS = (Site.RESID, Site.MLP_OUT, Site.ATTN_OUT, Site.NEURON)  # read at the sink, in all layers
 
 Numbers = dict[str, NDArray[Any]]  # the arrays of a record
@@ -42,33 +43,24 @@ Numbers = dict[str, NDArray[Any]]  # the arrays of a record
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """Token ids int32 [B, T], padded on the right, their lengths int32 [B], and each one's document, if several share one."""
+    """Prompts of one length, and the unedited model's numbers.
+
+    Attributes:
+        tokens: int32 [B, T].
+        bare: The same texts without a BOS, int32 [B, T].
+        clusters: The document of each prompt, int [B], if several share one.
+        numbers: The statistics of `tokens`.
+    """
 
     tokens: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-    clusters: NDArray[Any] | None = None
-
-    def part(self, rows: slice) -> Prompts:
-        """Return some of the prompts."""
-        return Prompts(self.tokens[rows], self.lengths[rows], None if self.clusters is None else self.clusters[rows])
-
-    def cut(self, length: int) -> Prompts:
-        """Return the prompts cut to a number of tokens."""
-        return Prompts(self.tokens[:, :length], self.lengths.clip(max=length), self.clusters)
-
-    def put(self, token: Any, position: int) -> Prompts:
-        """Put a token (or one for each prompt) at one position."""
-        tokens = self.tokens.copy()
-        tokens[:, position] = token
-        return Prompts(tokens, self.lengths, self.clusters)
-
-    def ids(self) -> list[list[int]]:
-        """Return the token ids of each prompt, without padding."""
-        return [row[:length].tolist() for row, length in zip(self.tokens, self.lengths, strict=True)]
+    bare: NDArray[np.int32]
+    clusters: NDArray[Any] | None
+    numbers: Numbers
 
     def number(self, values: Any) -> dict[str, float | int | None]:
-        """Return the mean over prompts and its 95% interval, as data."""
-        interval = intervals.interval(np.asarray(values, np.float64), clusters=self.clusters)
+        """Return the mean over the prompts, or the first ones of them, and its 95% interval, as data."""
+        clusters = None if self.clusters is None else self.clusters[: len(values)]
+        interval = intervals.interval(np.asarray(values, np.float64), clusters=clusters)
         return {"mean": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
 
 
@@ -86,64 +78,39 @@ def signed(number: Mapping[str, Any], unit: str = "") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """A model on the passages of its card, with and without its BOS: what several parts of a card read is measured once.
+    """A model on the passages of its card, with the BOS that lowers its loss.
 
     Attributes:
         model: The model.
-        first: The prompts on which sinks are found, by `bos`: "none", and "model" if the model's files name a BOS; None for token
-            ids.
-        rest: The same of the prompts of costs and remedies, half as many; `first` itself if the text has no more.
+        run: `measure` with this model: tokens int [B, T], a probe and edits -> the arrays of the record.
+        own: The prompts on which sinks are found.
+        other: Those of costs and remedies, half as many; `own` itself if the text has no more.
+        bare: The unedited model's numbers on `own.bare`.
         bos: The BOS that the model's files name, or None.
+        policy: The `bos` with the lower loss of the tokens that both have, "model" or "none"; None for token ids.
+        gain: Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare.
         text: The source of the prompts.
-        attention_impl: As for `sinkjax.forward`; maps, caches and prefixes have an attention of their own.
     """
 
     model: Model
-    first: dict[str | None, Prompts]
-    rest: dict[str | None, Prompts]
+    run: partial[Numbers]
+    own: Prompts
+    other: Prompts
+    bare: Numbers
     bos: int | None
+    policy: str | None
+    gain: NDArray[np.float64] | None
     text: str
-    attention_impl: str = AUTO
-
-    @cached_property
-    def unedited_by_bos(self) -> dict[str | None, Numbers]:
-        """All that is read of the unedited model on `first`, with the vectors of position 0: one forward for each `bos`."""
-        names = (self.statistic, f"{self.statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
-        probe = replace(Probe.of(*names), capture=self._captures(0))
-        return {policy: self.record(prompts, probe) for policy, prompts in self.first.items()}
-
-    @cached_property
-    def gain(self) -> NDArray[np.float64] | None:
-        """Loss without BOS minus loss with it, in nats, by prompt; None if there is nothing to compare."""
-        if "model" not in self.first:
-            return None
-        bare, begun = (self.unedited_by_bos[policy]["nll"] for policy in ("none", "model"))
-        return mean_loss(bare[:, SKIPPED:-2], begun[:, SKIPPED + 1 : -1]).astype(np.float64)
-
-    @cached_property
-    def policy(self) -> str | None:
-        """The `bos` with the lower loss of the tokens that both have, "model" or "none"; None for token ids."""
-        return next(iter(self.first)) if self.gain is None else "model" if np.mean(self.gain) > 0 else "none"
-
-    @property
-    def own(self) -> Prompts:
-        """The prompts on which sinks are found, as the model wants them."""
-        return self.first[self.policy]
-
-    @property
-    def other(self) -> Prompts:
-        """Those of costs and remedies."""
-        return self.rest[self.policy]
-
-    @property
-    def unedited(self) -> Numbers:
-        """The unedited model's numbers on `own`."""
-        return self.unedited_by_bos[self.policy]
 
     @property
     def statistic(self) -> str:
-        """The statistic of attention to a key: its share of a row, where rows do not sum to 1."""
-        return "attention_received" if self.model.config.normaliser.rows_sum_to_1 else "attention_share"
+        """The statistic of attention to a key."""
+        return _statistic(self.model.config)
+
+    @property
+    def passages(self) -> dict[str, list[list[int]]]:
+        """The token ids of the prompts, and of those of costs and remedies."""
+        return {"sinks": self.own.tokens.tolist(), "costs": self.other.tokens.tolist()}
 
     @property
     def at(self) -> int:
@@ -155,67 +122,16 @@ class Ground:
         tokenizer = self.model.tokenizer
         return str(token) if tokenizer is None else str(tokenizer.tokens([token])[0])
 
-    def measure(self, prompts: Prompts, edits: Sequence[Edit], *names: str) -> Numbers:
-        """Measure statistics under each edit, by default the attention to keys; arrays begin with an axis over edits."""
-        asked = names or (self.statistic,)
-        records = [self.record(prompts, Probe.of(*asked), edit) for edit in edits]
-        return {name: np.stack([record[name] for record in records]) for name in asked}
-
-    def record(self, prompts: Prompts, probe: Probe, edits: Any = ()) -> Numbers:
-        """Measure statistics. Errors: a loss is not finite."""
-        how: dict[str, Any] = {"lengths": prompts.lengths, "logits": False, "attention_impl": self.attention_impl}
-        out = forward(self.model, prompts.tokens, edits=edits, probe=probe, **how)
-        record = {name: np.asarray(array) for name, array in out.record.items()}
-        if "nll" in record:
-            scored = np.arange(record["nll"].shape[1]) < prompts.lengths[:, None] - 1
-            wrong = int((scored & ~np.isfinite(record["nll"])).any(axis=1).sum())
-            refuse(
-                wrong > 0,
-                f"the loss of {wrong} of {len(prompts.tokens)} prompts is not finite in {self.model.source.get('dtype')}: load "
-                "the model in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite",
-            )
-        return record
-
-    def _captures(self, key: int) -> tuple[Capture, ...]:
-        """Capture the vectors of one position in all layers, of the sites that the model has."""
-        config = self.model.config
-        sites = [site for site in VECTORS if not lacks(config, site)]
-        return tuple(
-            Capture(site, positions=(key,), name=site) for site in sites if site != Site.NEURON or config.experts is None
-        )
-
-    @cached_property
-    def vectors(self) -> Numbers:
-        """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
-        captured = self.unedited if self.key == 0 else self.record(self.own, Probe(capture=self._captures(self.key)))
-        return {site: np.asarray(captured[site], np.float64)[:, :, 0] for site in VECTORS if site in captured}
-
-    @property
-    def passages(self) -> dict[str, list[list[int]]]:
-        """The token ids of the prompts, and of those of costs and remedies, without padding."""
-        return {"sinks": self.own.ids(), "costs": self.other.ids()}
-
-    @cached_property
-    def of_other(self) -> Numbers:
-        """The unedited model's attention and loss on those."""
-        return self.unedited if self.rest is self.first else self.record(self.other, Probe.of(self.statistic, "nll"))
-
-    @cached_property
-    def hidden(self) -> Numbers:
-        """Attention and loss of some prompts with `key` hidden from all other queries."""
-        data = self.measure(self.own.part(SOME), [mask_key(self.key)], self.statistic, "nll")
-        return {name: values[0] for name, values in data.items()}
-
     @cached_property
     def received(self) -> NDArray[np.float64]:
-        """`seen` in the unedited model on its own prompts."""
-        return self.seen(self.unedited, self.own)
+        """`seen` on its own prompts."""
+        return self.seen(self.own)
 
-    def seen(self, data: Numbers, prompts: Prompts) -> NDArray[np.float64]:
+    def seen(self, prompts: Prompts) -> NDArray[np.float64]:
         """Return the mean attention to each key with at least `FEWEST` later queries, [prompt, layer, head, key]; else NaN."""
-        values = np.asarray(data[self.statistic], np.float64)
-        late = np.arange(values.shape[-1]) > prompts.lengths[:, None, None, None] - FEWEST
-        return np.where(late, np.nan, values)
+        values = np.array(prompts.numbers[self.statistic], np.float64)
+        values[..., max(values.shape[-1] - FEWEST + 1, 0) :] = np.nan
+        return values
 
     @cached_property
     def key(self) -> int:
@@ -228,14 +144,79 @@ class Ground:
         """The heads whose mean attention to `key` is above `EPS`, bool [layer, head]."""
         return np.asarray(np.nanmean(self.received[..., self.key], axis=0) > EPS)
 
+    @cached_property
+    def vectors(self) -> Numbers:
+        """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
+        captures = Probe(capture=_captures(self.model.config, self.key))
+        captured = self.own.numbers if self.key == 0 else self.run(self.own.tokens, captures)
+        return {site: np.asarray(captured[site], np.float64)[:, :, 0] for site in VECTORS if site in captured}
+
     def strength(self, data: Numbers, position: int) -> NDArray[np.float64]:
-        """Return the attention to a position, averaged over the heads that sink (over all, if none does): [(edit,) prompt]."""
+        """Return the attention to a position, averaged over the heads that sink (over all, if none does), by prompt."""
         chosen = self.heads if self.heads.any() else np.ones_like(self.heads)
         return np.asarray(data[self.statistic][..., position][..., chosen].mean(axis=-1), np.float64)
 
-    def number(self, values: Any) -> dict[str, float | int | None]:
-        """Return the mean over the card's own prompts, or the first ones of them, and its 95% interval, as data."""
-        return self.own.part(slice(len(values))).number(values)
+    def edited(
+        self,
+        tokens: NDArray[Any],
+        isolated: int | None = None,
+        hidden: int | None = None,
+        behind: int = -1,
+        value: float = 1.0,
+        layer: int = 0,
+        dims: Sequence[int] = (),
+        held: Any = 0.0,
+    ) -> Numbers:
+        """Measure attention to keys and loss under an edit. What is not asked for is neutral, so that all edits are of one kind.
+
+        Args:
+            tokens: int [B, T].
+            isolated: A position that sees only itself.
+            hidden: A key that is hidden from other queries.
+            behind: The position behind which queries do not see `hidden`.
+            value: The factor of the sink's value in all layers.
+            layer, dims, held: Where the sink's residual stream is held, and at which values.
+        """
+        config = self.model.config
+        kept = np.ones((config.layers, 1, config.width), np.float32)
+        added = np.zeros_like(kept)
+        kept[layer, 0, list(dims)], added[layer, 0, list(dims)] = 0.0, held
+
+        def mask(position: int | None, **where: Any) -> Edit:
+            return edit("logits", "add", 0.0 if position is None else -np.inf, relation="others", **where)
+
+        changes = compose(
+            mask(isolated, queries=isolated or 0),
+            mask(hidden, keys=hidden or 0, queries=slice(behind + 1, None)),
+            edit("value", "scale", value, keys=self.key),
+            edit("resid", "scale", kept, queries=self.key),
+            edit("resid", "add", added, queries=self.key),
+        )
+        return self.run(tokens, Probe.of(self.statistic, "nll"), changes)
+
+    @cached_property
+    def hidden(self) -> Numbers:
+        """Attention and loss of some prompts with `key` hidden from all other queries."""
+        return self.edited(self.own.tokens[SOME], hidden=self.key)
+
+
+def measure(
+    model: Model, tokens: NDArray[Any], probe: Probe, edits: Any = (), *, rows: int = ROWS, attention_impl: str = AUTO
+) -> Numbers:
+    """Measure statistics of prompts of one length, int [B, T], `rows` of them at a time. Errors: a loss is not finite."""
+    calls = []
+    for begin in range(0, len(tokens), rows):
+        chosen = np.arange(begin, begin + rows).clip(max=len(tokens) - 1)
+        out = forward(model, tokens[chosen], edits=edits, probe=probe, logits=False, attention_impl=attention_impl)
+        calls.append({name: np.asarray(array) for name, array in out.record.items()})
+    record = {name: np.concatenate([call[name] for call in calls])[: len(tokens)] for name in calls[0]}
+    wrong = int((~np.isfinite(record["nll"][:, :-1])).any(axis=1).sum()) if "nll" in record else 0
+    refuse(
+        wrong > 0,
+        f"the loss of {wrong} of {len(tokens)} prompts is not finite in {model.source.get('dtype')}: load "
+        "the model in a wider dtype (float16 ends at 65,504), or remove the parameters that are not finite",
+    )
+    return record
 
 
 def ground(
@@ -248,22 +229,59 @@ def ground(
     documents: Division = "auto",
     attention_impl: str = AUTO,
 ) -> Ground:
-    """Choose the passages of a card. Arguments and errors: see `sinkjax.card`."""
+    """Choose the passages of a card, and whether they begin with the BOS. Arguments and errors: see `sinkjax.card`."""
     check_model(model)
-    config, tokenizer = model.config, model.tokenizer
+    config = model.config
     check_sizes(prompts, length, seed)
     one_of("documents", documents, get_args(Division))
     refuse(config.vocab_size is None, "this model has no vocabulary, so a card of it cannot be made")
-    bos = None if tokenizer is None else tokenizer.bos
+    tokens, count, clusters, source = _tokens(model, text, prompts, length, seed, {"field": field, "division": documents})
+    statistic = _statistic(config)
+    names = (statistic, f"{statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
+    run = partial(measure, model, rows=min(ROWS, count), attention_impl=attention_impl)
+    unedited = partial(run, probe=replace(Probe.of(*names), capture=_captures(config, 0)))
+    first = {policy: unedited(each[:count]) for policy, each in tokens.items()}
+    policy, gain = next(iter(first)), None
+    if "model" in first:
+        bare, begun = (first[name]["nll"] for name in ("none", "model"))
+        gain = mean_loss(bare[:, SKIPPED:-2], begun[:, SKIPPED + 1 : -1]).astype(np.float64)
+        policy = "model" if gain.mean() > 0 else "none"
+
+    def part(rows: slice, numbers: Numbers) -> Prompts:
+        of_rows = None if clusters is None else clusters[rows]
+        return Prompts(tokens[policy][rows], next(iter(tokens.values()))[rows], of_rows, numbers)
+
+    own, rest = part(slice(count), first[policy]), slice(count, None)
+    other = part(rest, unedited(tokens[policy][rest])) if len(tokens[policy]) > count else own
+    bos = None if model.tokenizer is None else model.tokenizer.bos
+    return Ground(model, run, own, other, next(iter(first.values())), bos, policy, gain, source)
+
+
+def _statistic(config: Config) -> str:
+    """Return the statistic of attention to a key: its share of a row, where rows do not sum to 1."""
+    return "attention_received" if config.normaliser.rows_sum_to_1 else "attention_share"
+
+
+def _captures(config: Config, key: int) -> tuple[Capture, ...]:
+    """Capture the vectors of one position in all layers, of the sites that the model has."""
+    sites = [site for site in VECTORS if not lacks(config, site) and (site != Site.NEURON or config.experts is None)]
+    return tuple(Capture(site, positions=(key,), name=site) for site in sites)
+
+
+def _tokens(
+    model: Model, text: Any, prompts: int | None, length: int | None, seed: int, how: dict[str, Any]
+) -> tuple[dict[str | None, NDArray[np.int32]], int, NDArray[Any] | None, str]:
+    """Return token ids [B, T] by `bos` ("none" first; None for token ids), how many of them are for finding sinks, their
+    documents, and their source. The others are for costs and remedies."""
+    config, tokenizer = model.config, model.tokenizer
     if not isinstance(text, str | Path) and not (isinstance(text, Sequence) and all(isinstance(each, str) for each in text)):
-        given, known, _ = check_batch(text, None, config, tokenizer)
-        refuse(given.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {given.shape[1]}")
-        ids: dict[str | None, Prompts] = {None: Prompts(np.asarray(given, np.int32), np.asarray(known, np.int32))}
-        return Ground(model, ids, ids, bos, "token ids", attention_impl)
+        ids = np.asarray(check_batch(text, None, config, tokenizer)[0], np.int32)
+        refuse(ids.shape[1] < SHORTEST, f"a card needs prompts of at least {SHORTEST} tokens, not {ids.shape[1]}")
+        return {None: ids}, len(ids), None, "token ids"
     if tokenizer is None:
         raise SinkjaxError("a model without a tokenizer needs token ids in place of a text: int [B, T]")
     if isinstance(text, str | Path):
-        how = {"size": lambda passage: len(tokenizer.encode(passage)), "field": field, "division": documents}
+        how = how | {"size": lambda passage: len(tokenizer.encode(passage))}
         selected, count, most = _passages(text, prompts, length, seed, config.context, how)
         texts, source = list(selected.texts), selected.source
         clusters = np.unique(selected.genres if all(selected.genres) else selected.documents, return_inverse=True)[1]
@@ -272,12 +290,10 @@ def ground(
     tokens, lengths = first_tokens(model, texts, "none", most)
     shortest = int(lengths.min())  # all prompts become as long
     refuse(shortest < SHORTEST, f"a card needs texts of at least {SHORTEST} tokens, and one has {shortest}")
-    every: dict[str | None, Prompts] = {"none": Prompts(tokens, lengths, clusters).cut(shortest)}
-    if bos is not None:
-        every["model"] = Prompts(*first_tokens(model, texts, "model", shortest), clusters)
-    first = {policy: each.part(slice(count)) for policy, each in every.items()}
-    rest = {policy: each.part(slice(count, None)) for policy, each in every.items()} if len(texts) > count else first
-    return Ground(model, first, rest, bos, source, attention_impl)
+    every: dict[str | None, NDArray[np.int32]] = {"none": tokens[:, :shortest]}
+    if tokenizer.bos is not None:
+        every["model"] = first_tokens(model, texts, "model", shortest)[0]
+    return every, count, clusters, source
 
 
 def _passages(

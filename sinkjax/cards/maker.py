@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkjax.analysis.finite import mean_loss
 from sinkjax.analysis.intervals import generator
-from sinkjax.cards.ground import FEW, HALF, Ground, Prompts, signed
+from sinkjax.cards.ground import FEW, HALF, Ground, Numbers, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.edits.edit import edit
 from sinkjax.edits.named import edit_weights
 from sinkjax.explain.super_weights import alike
 from sinkjax.model.site import Site, lacks
+from sinkjax.probes.probe import Probe
 
 MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
 CONTROLS = 10
@@ -104,12 +103,12 @@ def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker
         return f"its neurons cannot be read: this model has {missing}"
     if config.experts is not None:
         return "its neurons are not searched in a mixture of experts"
-    if ground.unedited["resid_max"][:, 0, ground.key].mean() >= HALF * activation.largest:
+    if ground.own.numbers["resid_max"][:, 0, ground.key].mean() >= HALF * activation.largest:
         return f"the embedding: dim {activation.dim} is as large before the first layer"
     grown = np.diff([0.0, *activation.by_layer])
     layer, dim, key = int(np.argmax(grown[: activation.layer + 1])), activation.dim, ground.key
     at_sink = {site: numbers[:, layer].mean(axis=0) for site, numbers in ground.vectors.items()}
-    down = np.asarray(ground.model.params["layers"]["down"][layer], np.float64)
+    down = np.asarray(np.asarray(ground.model.params["layers"]["down"])[layer], np.float64)  # JAX would compile the index
     product = at_sink[Site.NEURON] * down[:, dim]
     product = product * np.sign(product.sum())
     order = np.argsort(-product, kind="stable")[:MOST]
@@ -119,39 +118,36 @@ def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker
     rng = generator(0, "neurons of a card")
     rest = np.setdiff1d(np.arange(len(product)), neurons)
     drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
-    few = ground.own.part(FEW).cut(key + LENGTH)
-    largest, sink = _without(ground, places, few, layer, [[], neurons, *drawn])
     best = int(order[0])
     entries = [(best, dim), *alike(down, best, dim, controls)]
-    weights = [edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col) for row, col in entries]
-    base = ground.unedited["nll"][FEW, : few.tokens.shape[1] - 1]  # the last token has no next one now
-    added = mean_loss(ground.measure(few, weights, "nll")["nll"][..., :-1], base)
+    few, probe = ground.own.tokens[FEW, : key + LENGTH], Probe.of(ground.statistic, "resid_max", "nll")
+
+    def without(neurons: Any = (), entry: tuple[int, int] | None = None) -> Numbers:
+        factor = np.ones(len(product), np.float32)
+        factor[np.asarray(neurons, int)] = 0.0
+        row, col = entry or (best, dim)
+        weight = edit_weights("down", "scale", float(entry is None), layers=layer, rows=row, cols=col)
+        return ground.run(few, probe, [edit("neuron", "scale", factor, layers=layer), weight])
+
+    unedited, *removed = (without(each) for each in ([], neurons, *drawn))
+    largest, sink = (
+        np.array([of(each) for each in removed]) / max(of(unedited).mean(), 1e-30)
+        for of in (
+            lambda data: data["resid_max"][:, activation.layer + 1, key],
+            lambda data: ground.strength(data, key),
+        )
+    )
+    added = np.array([mean_loss(without(entry=entry)["nll"], unedited["nll"]) for entry in entries])
     return Maker(
         layer=layer,
         part="MLP" if abs(at_sink[Site.MLP_OUT][dim]) >= abs(at_sink[Site.ATTN_OUT][dim]) else "attention",
         neurons=neurons,
         share=float(shares[count - 1]),
         weight=(layer, best, dim),
-        left=few.number(largest[1]),
-        left_controls=np.nanmean(largest[2:], axis=1).tolist(),
-        sink=few.number(sink[1]),
-        sink_controls=np.nanmean(sink[2:], axis=1).tolist(),
-        loss=few.number(added[0]),
+        left=ground.own.number(largest[0]),
+        left_controls=np.nanmean(largest[1:], axis=1).tolist(),
+        sink=ground.own.number(sink[0]),
+        sink_controls=np.nanmean(sink[1:], axis=1).tolist(),
+        loss=ground.own.number(added[0]),
         loss_control=float(added[1:].mean(axis=1).max()),
     )
-
-
-def _without(
-    ground: Ground, places: SinkPlaces, prompts: Prompts, layer: int, sets: Sequence[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Set each set of neurons to 0, in one batch: activation and sink, [set, prompt], as shares of the first set's means."""
-    factor = np.ones((len(sets), ground.model.config.mlp_width or 0), np.float32)
-    for row, neurons in zip(factor, sets, strict=True):
-        row[np.asarray(neurons, int)] = 0.0
-    count = len(prompts.tokens)
-    every = Prompts(np.tile(prompts.tokens, (len(sets), 1)), np.tile(prompts.lengths, len(sets)))
-    scaled = edit("neuron", "scale", np.repeat(factor, count, axis=0), layers=layer)
-    data = ground.measure(every, [scaled], ground.statistic, "resid_max")
-    numbers = data["resid_max"][0, :, places.activation.layer + 1, ground.key], ground.strength(data, ground.key)[0]
-    largest, sink = (each.reshape(len(sets), count) / max(each[:count].mean(), 1e-30) for each in numbers)
-    return largest, sink

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from sinkjax.cards.cause import SAMPLE
 from sinkjax.cards.cost import CACHES, REMEDIES, ROUNDED
-from sinkjax.cards.ground import FEW, SOME
+from sinkjax.cards.ground import ROWS, SOME
 from sinkjax.cards.maker import CONTROLS, LENGTH
-from sinkjax.evaluation import CHUNK
+from sinkjax.evaluation import CHUNK, TOKENS
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
 from sinkjax.model.quantisation import MATRICES
@@ -36,17 +36,16 @@ def tokens(config: Config, prompts: int, length: int, bos: bool, more: bool) -> 
     Returns:
         The two numbers.
     """
-    few, some, other = min(FEW.stop, prompts), min(SOME.stop, prompts), (prompts + 1) // 2
-    short = min(length, LENGTH)
-    scored = prompts * length * (1 + bos)
-    scored += 4 * some * length  # key hidden, values zeroed, activation held and removed
-    scored += (CONTROLS + 1) * few * short  # weights
-    scored += (1 + BITS) * other * length
+    few, half, short = min(ROWS, prompts), (prompts + 1) // 2, min(length, LENGTH)
+    some, every, other = (-(-count // few) * few for count in (min(SOME.stop, prompts), prompts, half))
+    scored = (every * (1 + bos) + other) * length  # unedited
+    scored += (4 * some + 3 * few) * length  # key, value and activation of the sink; a token alone, and tokens put elsewhere
+    scored += (2 * CONTROLS + 3) * few * short  # neurons and weights
+    scored += BITS * half * length
     if more:
         padded = -(-length // CHUNK) * CHUNK
-        scored += other * (FURTHER * length + (BLOCKS + SLOWER * ALONE) * padded * sum(size < length for size in CACHES))
-    plain = 4 * few * length  # a token alone, the BOS elsewhere, the text of the scan, attention maps
-    plain += min(SAMPLE, config.vocab_size or 0) + (CONTROLS + 2) * few * short  # neurons
+        scored += half * (FURTHER * length + (BLOCKS + SLOWER * ALONE) * padded * sum(size < length for size in CACHES))
+    plain = 2 * few * length + min(SAMPLE, config.vocab_size or 0)  # attention maps, the scan and its text
     return scored, plain
 
 
@@ -65,7 +64,7 @@ def memory(config: Config, prompts: int, length: int, dtype: str) -> dict[str, i
     size = jnp.dtype(dtype).itemsize
     matrices = [math.prod(leaf.shape) for name, leaf in abstract(config)["layers"].items() if name in MATRICES]
     rounding = 12 * max(matrices) if size < 4 else 0
-    rows = max(prompts, -(-(CONTROLS + 2) * FEW.stop * min(length, LENGTH) // length))  # random neurons, in one batch
+    rows = max(min(ROWS, prompts), min((prompts + 1) // 2, TOKENS // length))  # of a call under an edit, or with few bits
     call = run_bytes(config, rows, length, True, size, edited=True)
     parts = {"parameters": count(config) * size, "rounded matrices": sum(matrices) * size}
     return parts | {"rounding, or the largest call": max(rounding, call)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,6 @@ from sinkjax.analysis.finite import mean_loss
 from sinkjax.analysis.kinds import sink_kind
 from sinkjax.cards.ground import FEW, SOME, Ground, signed
 from sinkjax.cards.where import SinkPlaces
-from sinkjax.edits.edit import Edit, edit
-from sinkjax.edits.named import set_residual
 from sinkjax.model.site import Site
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.transformer.implementations import AUTO
@@ -51,27 +49,20 @@ class Purpose:
 
 def purpose(ground: Ground, places: SinkPlaces) -> Purpose:
     """Classify the heads, and measure the loss without the sink's value, key and activation."""
-    key, activation = ground.key, places.activation
-    some = ground.own.part(SOME)
-    edits: dict[str, Edit] = {"values zeroed": edit("value", "set", 0.0, keys=key)}
+    activation, some, base = places.activation, ground.own.tokens[SOME], ground.own.numbers["nll"][SOME]
+    runs = {"values zeroed": ground.edited(some, value=0.0), "key hidden": ground.hidden}
     if activation.stands_out:
-        edits |= {
-            name: set_residual(key, value, dims=activation.dims, layers=activation.layer)
-            for name, value in (("held", np.asarray(activation.held[activation.layer])), ("removed", 0.0))
-        }
-    under = dict(zip(edits, ground.measure(some, [*edits.values()], "nll")["nll"], strict=True)) | {
-        "key hidden": ground.hidden["nll"]
-    }
-    added = {name: mean_loss(nll, ground.unedited["nll"][SOME]) for name, nll in under.items()}
+        for name, value in (("held", activation.held[activation.layer]), ("removed", 0.0)):
+            runs[name] = ground.edited(some, layer=activation.layer, dims=activation.dims, held=value)
     kinds, by_head = _kinds(ground)
-    return Purpose(kinds, by_head, {name: some.number(added[name]) for name in LOSSES if name in added})
+    return Purpose(kinds, by_head, {name: ground.own.number(mean_loss(run["nll"], base)) for name, run in runs.items()})
 
 
 def _kinds(ground: Ground) -> tuple[dict[str, float], list[tuple[int, int, str]]]:
     if "o" not in ground.model.params["layers"]:
         return {}, []
     probe = Probe(attention=True, capture=(Capture(Site.VALUE),))  # no other implementation has maps
-    record = replace(ground, attention_impl=AUTO).record(ground.own.part(FEW), probe)
+    record = ground.run(ground.own.tokens[FEW], probe, attention_impl=AUTO)
     measured = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
     kinds = sink_kind(measured, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
     by_head = []

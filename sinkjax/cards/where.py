@@ -122,19 +122,19 @@ def where(ground: Ground) -> SinkPlaces:
     return SinkPlaces(
         heads=[(layer, head, float(by_head[layer, head])) for layer, head in np.argwhere(ground.heads).tolist()],
         of=ground.heads.size,
-        rate=ground.number(there.mean(axis=(1, 2))),
+        rate=ground.own.number(there.mean(axis=(1, 2))),
         position=key,
         share=float(at_key.sum() / max(there.sum(), 1)),
         token=ground.text_of(int(of_key[0])) if len(of_key) == 1 else None,
         elsewhere=[(token, ground.text_of(token), count / int(there.sum())) for token, count in others],
-        no_key=ground.number(ground.unedited[f"{ground.statistic}_bias"].mean(axis=(1, 2))),
+        no_key=ground.own.number(ground.own.numbers[f"{ground.statistic}_bias"].mean(axis=(1, 2))),
         by_head=by_head.tolist(),
         activation=_activation(ground),
     )
 
 
 def _activation(ground: Ground) -> Activation:
-    data, key = ground.unedited, ground.key
+    data, key = ground.own.numbers, ground.key
     largest = np.asarray(data["resid_max"][:, 1:], np.float64)  # [prompt, layer, position]
     by_layer = np.nanmean(largest[..., key], axis=0)
     layer = int(np.argmax(by_layer))

@@ -97,14 +97,14 @@ def scan(
     text, lengths, _ = check_batch(text, lengths, config)
     on_cpu = Hardware.holding(model.params).kind == "cpu"
     spec = ForwardSpec(config=config, probe=_asked(config), logits=False, precision=precision, in_place=on_cpu)
-    seen = _in_text(model.params, text, lengths, jnp.int32(distance), spec=spec)
+    seen = _in_text(model.params, text, lengths, np.int32(distance), spec=spec)
     received = np.asarray(seen.pop("received"))
     layer, head = np.nonzero(received > eps)
     calls = []
     rows = min(ROWS, len(ids))
     for begin in range(0, len(ids), rows):
         part = ids[np.minimum(np.arange(begin, begin + rows), len(ids) - 1)]  # one shape, so that one program compiles
-        alone = _alone(model.params, jnp.asarray(part, jnp.int32), seen["direction"], seen["query"], spec=spec)
+        alone = _alone(model.params, part.astype(np.int32), seen["direction"], seen["query"], spec=spec)
         largest, cosine, score = map(np.asarray, alone)
         calls.append((largest.T, cosine.T, score[layer, :, head].T))
     largest, cosine, score = (np.concatenate(each)[: len(ids)] for each in zip(*calls, strict=True))

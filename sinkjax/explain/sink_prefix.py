@@ -118,7 +118,7 @@ def sink_prefix(model: Model, token: int | Sequence[int] | None = None) -> SinkP
     tokens = (best_token(model),) if token is None else as_indices("token", token)
     refuse_outside(np.array([tokens]), config.vocab_size)
     spec = ForwardSpec(config=config, probe=Probe(), logits=False)
-    past = computed(model.params, jnp.asarray(tokens, jnp.int32), spec=spec)
+    past = computed(model.params, np.array(tokens, np.int32), spec=spec)
     put_in_front(model.params, past, config, 1)
     dims = dims_of_keys(model.source.get("model_type"), config)
     return SinkPrefix(past.keys, past.values, tokens, dims, model=ModelIdentity.of(model.params, config, model.source))

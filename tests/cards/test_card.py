@@ -35,9 +35,30 @@ STRANGE = "nobody.has.this"
 
 
 @pytest.fixture(scope="module")
-def softmax():
+def compiled():
+    """The programs that the card of `softmax` compiles."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def softmax(compiled):
     """The card of a model whose sink is its BOS, which stood first in every block of its training."""
-    return sinkjax.card(sinkjax.load("mini-softmax"), **SIZE)
+
+    def note(event, duration, **about):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(about["fun_name"])
+
+    model = sinkjax.load("mini-softmax")
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(note)
+    made = sinkjax.card(model, **SIZE)
+    jax.monitoring.unregister_event_duration_listener(note)
+    return made
+
+
+def test_a_card_compiles_few_programs(softmax, compiled):
+    assert softmax.maker.confirmed  # nothing was left out
+    assert len(compiled) <= 12
 
 
 def test_a_sink_that_a_model_learned_on_its_bos_hangs_on_that_token(softmax):
@@ -106,7 +127,7 @@ def test_a_card_measures_the_same_by_every_implementation_of_attention(monkeypat
     model = sinkjax.load("mini-softmax")
     base, other = (ground.ground(model, prompts=2, length=16, attention_impl=name) for name in ("auto", how))
     assert base.hidden["nll"] == pytest.approx(other.hidden["nll"], rel=1e-4, nan_ok=True)
-    assert base.unedited["attention_received"] == pytest.approx(other.unedited["attention_received"], abs=1e-5)
+    assert base.own.numbers["attention_received"] == pytest.approx(other.own.numbers["attention_received"], abs=1e-5)
     assert set(asked) == {"auto", how}
 
 
@@ -251,9 +272,9 @@ def test_a_plan_counts_the_tokens_that_run(monkeypatch):
     model = sinkjax.load("mini-softmax")
     sinkjax.card(model, prompts=16, length=48)
     scored, plain = plan.tokens(model.config, 16, 48, bos=True, more=False)
-    assert counts["scored"] == pytest.approx(scored, rel=0.02)
+    assert 0.9 * scored <= counts["scored"] <= scored  # fewer if no token is likely to sink
     in_scan = 8 * 48 + model.config.vocab_size
-    assert plain - in_scan <= counts["plain"] <= 1.5 * plain  # and likely tokens in texts of their own
+    assert counts["plain"] == plain - in_scan
     assert plan.flops(model.config, 16, 48, True, True) > plan.flops(model.config, 16, 48, True, False)
 
 
@@ -318,7 +339,7 @@ def test_the_cost_of_evicting_the_sink_is_paired_by_prompt(softmax, monkeypatch)
     def faked(model, tokens, **setting):
         cache = setting.get("cache")
         added = np.resize([1.0, 2.0], len(tokens)) - (0.5 if isinstance(cache, sinkjax.Streaming) and cache.sinks == 1 else 0.0)
-        nll = about.of_other["nll"] + (added[:, None] if isinstance(cache, sinkjax.Streaming) else 0.0)
+        nll = about.other.numbers["nll"] + (added[:, None] if isinstance(cache, sinkjax.Streaming) else 0.0)
         return evaluation.Evaluation(nll, np.arange(len(tokens)))
 
     monkeypatch.setattr("sinkjax.cards.cost.evaluate", faked)
