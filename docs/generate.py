@@ -65,6 +65,7 @@ PUBLIC = {
     "Explanations": (
         "attribute",
         "attribute_edges",
+        "patch",
         "path",
         "explain_score",
         "explain_value",
@@ -79,6 +80,7 @@ PUBLIC = {
         "SinkPrefix",
         "draw_attribution",
         "draw_parts",
+        "draw_patch",
     ),
     "With a mouse": ("explore",),
     "Errors": ("SinkjaxError",),

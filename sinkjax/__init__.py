@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.explain.head_types import head_types as head_types
     from sinkjax.explain.logits import explain_logit as explain_logit
     from sinkjax.explain.logits import logit_lens as logit_lens
+    from sinkjax.explain.patching import patch as patch
     from sinkjax.explain.paths import path as path
     from sinkjax.explain.scan import scan as scan
     from sinkjax.explain.scores import explain_score as explain_score
@@ -72,6 +73,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.probes.statistics import Statistic as Statistic
     from sinkjax.report.figures.dots import draw_attribution as draw_attribution
     from sinkjax.report.figures.dots import draw_parts as draw_parts
+    from sinkjax.report.figures.heatmaps import draw_patch as draw_patch
     from sinkjax.showing import show as show
     from sinkjax.study.run import run as run
     from sinkjax.sweeps.models import sweep_models as sweep_models

@@ -26,7 +26,7 @@ from bench_peers.command import cpu, say
 from bench_peers.report import FAR, FEW, OURS, ROUNDING, TASKS, TOLERANCE, Measured, numbers, section
 from bench_peers.worker import CORES, ROOT, Worker
 
-TRANSFORMERLENS = ROOT / ".venv-transformerlens"
+PEERS = ROOT / ".venv-peers"  # TransformerLens and nnsight
 LAYERS = 30  # of SmolLM2-135M
 MATMUL = {"size": 2048, "repeats": 4}
 
@@ -65,10 +65,10 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
     load = os.getloadavg()[0]
     if load > 0.25 * CORES:
         say(f"this machine is busy (load average {load:.2f}), so the times will mean little")
-    python = None if skip_transformerlens else transformerlens_python()
+    python = None if skip_transformerlens else peers_python()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ours, chosen = start_ours(folder, case)
+        ours, chosen = start_ours(folder, case.prompts, case.length)
         work = ours.ask("work", layers=case.layers)
         sides, versions = {OURS: ours}, {OURS: chosen["versions"]}
         for side, worker in start_peers(folder, python):
@@ -102,19 +102,21 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
     )
 
 
-def start_ours(folder: Path, case: Case) -> tuple[Worker, dict[str, Any]]:
+def start_ours(folder: Path, prompts: int, length: int) -> tuple[Worker, dict[str, Any]]:
     """A process of sinkjax that has its prompts, and what it says about them."""
     worker = Worker("sinkjax_side", folder)
-    return worker, worker.ask("choose", prompts=case.prompts, length=case.length)
+    return worker, worker.ask("choose", prompts=prompts, length=length)
 
 
-def start_peers(folder: Path, python: Path | None) -> Iterator[tuple[str, Worker]]:
-    """The other sides. transformers reads the GGUF file and writes the folder from which TransformerLens is booted."""
+def start_peers(folder: Path, python: Path | None, further: str = "") -> Iterator[tuple[str, Worker]]:
+    """The other sides. transformers reads the GGUF file and writes the folder from which the others are booted."""
     transformers = Worker("transformers_side", folder)
     yield "transformers", transformers
     if python:
         transformers.ask("write")
         yield "TransformerLens", Worker("transformerlens_side", folder, python)
+    if further:
+        yield further, Worker(f"{further}_side", folder, python)
 
 
 def compare_sides(sides: Mapping[str, Worker], case: Case, folder: Path) -> dict[str, dict[str, float]]:
@@ -190,14 +192,14 @@ def in_turn(
     return seconds
 
 
-def transformerlens_python() -> Path:
-    """The Python of TransformerLens's environment, which is made if it is not there or not complete."""
-    python = TRANSFORMERLENS / "bin" / "python"
-    check = [str(python), "-c", "import torch, transformer_lens"]
+def peers_python() -> Path:
+    """The Python of the peers' environment, which is made if it is not there or not complete."""
+    python = PEERS / "bin" / "python"
+    check = [str(python), "-c", "import torch, transformer_lens, nnsight"]
     if not python.exists() or subprocess.run(check, capture_output=True).returncode:
-        say(f"installing TransformerLens into {TRANSFORMERLENS.name}, about 2 GB")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(TRANSFORMERLENS)], check=True)
-        for requirement in (f"torch=={version('torch').partition('+')[0]}", "transformer-lens==4.3.*"):
+        say(f"installing TransformerLens and nnsight into {PEERS.name}, about 2 GB")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(PEERS)], check=True)
+        for requirement in (f"torch=={version('torch').partition('+')[0]}", "transformer-lens==4.3.*", "nnsight==0.8.*"):
             subprocess.run([str(python), "-m", "pip", "install", "--quiet", requirement], check=True)
     return python
 

@@ -39,6 +39,7 @@ METRICS: Mapping[str, Inner] = {
     "norm_ratio": _depth,
     "top1_over_median": _depth,
     "hidden_median": lambda _: ("depth",),
+    "logit_difference": lambda _: (),
     "mean_nll": lambda _: (),
     "perplexity": lambda _: (),
 }

@@ -21,6 +21,7 @@ Options shared by the functions on sinks:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,12 +31,13 @@ from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, si
 from sinkjax.analysis.records import RECEIVED, RULES, Floats, Peak, Statistics
 from sinkjax.analysis.tensors import from_tensors
 from sinkjax.config_files.checks import refuse
+from sinkjax.errors import SinkjaxError
 
 __all__ = [
     "NEVER", "RULES", "SecondarySinks", "SinkKind", "from_tensors", "hidden_median", "is_massive", "largest_activation",
-    "massive_activations", "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity", "secondary_sinks", "sink_kind",
-    "sink_onset", "sink_position", "sink_positions", "sink_rate", "sink_rate_among", "token_mask", "top1_over_median",
-    "undecided_heads",
+    "logit_difference", "massive_activations", "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity",
+    "secondary_sinks", "sink_kind", "sink_onset", "sink_position", "sink_positions", "sink_rate", "sink_rate_among",
+    "token_mask", "top1_over_median", "undecided_heads",
 ]  # fmt: skip
 
 
@@ -216,6 +218,36 @@ def perplexity(record: Statistics, lengths: ArrayLike | None = None) -> Floats:
         SinkjaxError: The statistic was not measured; the lengths do not fit.
     """
     return np.exp(mean_nll(record, lengths))
+
+
+def logit_difference(result: Any, right: ArrayLike, wrong: ArrayLike) -> Floats:
+    """Return the logit of one token minus that of another after each prompt.
+
+    Args:
+        result: The output of a forward with logits, or the dataset of a sweep with `Probe(logits_of=...)`.
+        right: Token id, int or int[prompt].
+        wrong: Token id, int or int[prompt].
+
+    Returns:
+        float[..., prompt].
+
+    Raises:
+        SinkjaxError: The logits of a token were not measured; a record does not say which tokens its logits belong to.
+    """
+    if hasattr(result, "last_logits"):
+        values = np.asarray(result.last_logits)
+        known = np.arange(values.shape[-1])
+    else:
+        values = records.measured(result, "logits_of")
+        refuse("token" not in result, "these logits have no token ids: pass the output of the forward, or the dataset of a sweep")
+        known = np.asarray(result["token"])
+    pair = []
+    for token in (right, wrong):
+        places = np.asarray(token)[..., None] == known
+        if not places.any(axis=-1).all():
+            raise SinkjaxError(f"the logits of token {np.asarray(token)[~places.any(axis=-1)].flat[0]} were not measured")
+        pair.append(np.take_along_axis(values, np.broadcast_to(places.argmax(axis=-1), values.shape[:-1])[..., None], -1)[..., 0])
+    return np.asarray(pair[0] - pair[1])
 
 
 def token_mask(

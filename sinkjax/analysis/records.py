@@ -22,6 +22,7 @@ AXES = {  # the last axes of the statistics that metrics read
     **dict.fromkeys(("resid_max", "resid_norm", "resid_median", "resid_first_cosine"), DEPTHS),
     "state_median": DEPTHS[:2],
     "nll": ("prompt", "position"),
+    "logits_of": ("prompt", "token"),
 }
 HEAD_AXES = {"prompt": (-2, -1), "layer": (-1,), "head": ()}
 

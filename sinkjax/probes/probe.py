@@ -110,6 +110,7 @@ class Probe:
         attention: Layers whose full attention maps are returned; True for all.
         capture: Requests for raw values, a tuple of `Capture`.
         extra: Further statistics to compute.
+        logits_of: Token ids; their logits at each prompt's last token, [B, token].
         until: Last layer that is read; None for the model's last one. Entries of later layers are NaN (-1 for integers, 0 in
             `non_finite`), and later blocks are not computed unless logits or losses need them.
 
@@ -138,6 +139,7 @@ class Probe:
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()
     until: int | None = field(default=None, metadata=LATER)
+    logits_of: tuple[int, ...] = field(default=(), metadata=LATER)
 
     def __new__(cls, *args: Any, **asked: Any) -> Probe:
         for name in asked:
@@ -159,7 +161,9 @@ class Probe:
             object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
         if self.until is not None:
             object.__setattr__(self, "until", _each_once("last layer (until)", [self.until])[0])
-        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # names of other entries of a record
+        if self.logits_of != ():
+            object.__setattr__(self, "logits_of", _each_once("token of logits_of", self.logits_of))
+        names = ["nll", "logits_of", "cells_addressed", "cells_changed", "empty_rows"]  # names of other entries of a record
         names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
         refuse(bool(twice), f"two statistics of one probe are both named {', '.join(sorted(twice))}")
@@ -194,7 +198,7 @@ class Probe:
     def statistics(self) -> tuple[Statistic, ...]:
         """The requested reductions, built-in and extra, plus the count of non-finite values if anything is requested."""
         asked = tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
-        return (*asked, NON_FINITE) if asked or self.captures or self.nll else ()
+        return (*asked, NON_FINITE) if asked or self.captures or self.nll or self.logits_of else ()
 
     @functools.cached_property
     def captures(self) -> tuple[Capture, ...]:
@@ -216,6 +220,8 @@ class Probe:
                 lacks; the loss is requested but the model has no vocabulary.
         """
         refuse(self.nll and config.vocab_size is None, "nll is the loss of the next token, but this model has no vocabulary")
+        if (largest := max(self.logits_of, default=-1)) >= (config.vocab_size or 0):
+            raise SinkjaxError(f"logits_of has token {largest}, but the vocabulary has {config.vocab_size or 0}")
         layers = config.layers if self.until is None else self.until + 1
         refuse(layers > config.layers, f"until is layer {self.until}, but the model has {config.layers} layers")
         for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:
@@ -233,13 +239,15 @@ class Probe:
     def labels(self) -> dict[str, np.ndarray]:
         """The chosen layers, positions and dims along the axes that belong to a single capture."""
         every = {axis: chosen for entry in self.captures for axis, chosen in entry.axes.items()}
+        every |= {"token": self.logits_of or None}
         return {axis: np.asarray(chosen) for axis, chosen in every.items() if chosen is not None}
 
     def dims(self) -> dict[str, tuple[str, ...]]:
         """The axes of every array this probe returns."""
         named = {entry.name: entry.dims for entry in self.statistics}
         named |= {entry.name: tuple(entry.axes) for entry in self.captures}
-        return named | ({"nll": ("prompt", "position")} if self.nll else {})
+        named |= {"nll": ("prompt", "position")} if self.nll else {}
+        return named | ({"logits_of": ("prompt", "token")} if self.logits_of else {})
 
 
 def _each_once(what: str, chosen: Any) -> tuple[int, ...]:

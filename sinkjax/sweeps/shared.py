@@ -35,18 +35,20 @@ from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Cache
 
+SCORES = ("nll", "logits_of")  # entries of a record that follow from logits
+
 
 @struct.dataclass
 class Base:
     """A run that others start from: inputs [L, B, T, d], the residual stream before each block, and the measurements.
 
-    cache: keys and values [L, B, T, K, D] for runs of fewer rows, or None. nll: [B, T], or None.
+    cache: keys and values [L, B, T, K, D] for runs of fewer rows, or None. scores: for these, `nll` and `logits_of`, if measured.
     """
 
     inputs: jax.Array
     trace: Trace
     cache: Cache | None = None
-    nll: jax.Array | None = None
+    scores: dict[str, jax.Array] = struct.field(default_factory=dict)
 
     def counting(self, edits: Edits) -> Base:
         """Add cell counts for each term of these edits (0 in the unedited run), so that the base's tree matches their kind."""
@@ -80,7 +82,7 @@ def baseline(
     (h, slots), (inputs, layers) = over_blocks(keep_input, carry, params["layers"], spec)
     cache, trace = layers.pop("cache"), Trace(before, layers, slots)
     record = complete(params, h, tokens, lengths, edits, trace, spec).record
-    return Base(inputs, trace, cache, record.get("nll") if spec.cuts else None), record
+    return Base(inputs, trace, cache, {name: record[name] for name in SCORES if spec.cuts and name in record}), record
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -125,9 +127,11 @@ def edited(
         xs = (jnp.arange(spec.config.layers), base.trace.layers)
         (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), xs)
         record = complete(params, h, tokens[:, first:], lengths - first, edits, Trace(before, layers, slots), spec).record
-        if first and base.nll is not None:
-            nll = jnp.concatenate([base.nll[:, :first], record["nll"]], axis=1)
-            record = Record({**record, "nll": nll}, record.dims)
+        scores = base.scores if first else {}
+        if "nll" in scores:
+            record["nll"] = jnp.concatenate([scores["nll"][:, :first], record["nll"]], axis=1)
+        if "logits_of" in scores:  # of a prompt that ends before these rows, the base's
+            record["logits_of"] = jnp.where(lengths[:, None] > first, record["logits_of"], scores["logits_of"])
         return record
 
     return jax.vmap(one)(edits)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from sinkjax.edits.term import Edits
@@ -71,11 +72,14 @@ def complete(
     config, probe = spec.config, spec.probe
     x = final_normed(h, params, config)
     if config.vocab_size is None:
-        return output(None, x, None, trace, edits, probe)
+        return output(None, x, {}, trace, edits, probe)
     x = unembedded_width(x, params, config, spec.precision)
     to_logits = partial(token_logits, params=params, config=config, precision=spec.precision)
-    nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
-    return output(to_logits(x) if spec.logits else None, None, nll, trace, edits, probe)
+    scores = {"nll": next_token_nll(to_logits, x, tokens, lengths, config.prefix)} if probe.nll else {}
+    if probe.logits_of:
+        last = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)[:, 0]
+        scores["logits_of"] = token_logits(last, params, config, spec.precision, probe.logits_of)
+    return output(to_logits(x) if spec.logits else None, None, scores, trace, edits, probe)
 
 
 def logits_of(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
@@ -89,8 +93,11 @@ def unembedded_width(x: jax.Array, params: Params, config: Config, precision: st
     return x if config.embed_width is None else project(x, params["embed_out"], precision)
 
 
-def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
-    """Return vocabulary logits, at least float32: x [..., e] to [..., V]."""
+def token_logits(x: jax.Array, params: Params, config: Config, precision: str, ids: tuple[int, ...] | None = None) -> jax.Array:
+    """Return vocabulary logits, or those of some tokens, at least float32: x [..., e] to [..., V]."""
+    if ids is not None:
+        axes = {"embed": 0, "unembed": 1, "unembed_bias": 0}
+        params = {name: jnp.take(params[name], np.array(ids), axis) for name, axis in axes.items() if name in params}
     if config.tied:  # not by `project`: XLA would copy a transposed embedding in 16 bits twice
         flat = wide_product("RE,VE->RV", x.reshape(-1, x.shape[-1]), params["embed"], precision)
         logits = flat.reshape(*x.shape[:-1], -1)
@@ -102,9 +109,14 @@ def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -
 
 
 def output(
-    logits: jax.Array | None, hidden: jax.Array | None, nll: jax.Array | None, trace: Trace, edits: Edits, probe: Probe
+    logits: jax.Array | None,
+    hidden: jax.Array | None,
+    scores: Mapping[str, jax.Array],
+    trace: Trace,
+    edits: Edits,
+    probe: Probe,
 ) -> Output:
-    """Stack depths and layers, move the prompt axis first, and sum the counts of each edit."""
+    """Stack depths and layers, move the prompt axis first, and sum the counts of each edit. scores: what follows from logits."""
     values, dims = {}, probe.dims()
     for entry in probe.statistics:
         array = _up_to(probe.until, trace.layers["record"][entry.name], entry)
@@ -114,8 +126,7 @@ def output(
     for capture in probe.captures:
         name, before = capture.name, capture.site in BEFORE_BLOCKS
         values[name] = trace.before["record"][name] if before else jnp.moveaxis(trace.slots[name], 0, 1)
-    if nll is not None:
-        values["nll"] = nll
+    values |= scores
     if edits:
         summed = {number: [cells.sum(axis=0) for cells in counts] for number, counts in trace.layers["counts"].items()}
         counts = [trace.before["counts"].get(number) or summed[number] for number in range(len(edits))]

@@ -52,7 +52,7 @@ class ForwardSpec:
     @property
     def depth(self) -> int:
         """How many blocks run: those up to the last layer that is read, all if their output is needed."""
-        last, whole = self.probe.until, self.logits or self.probe.nll or self.config.vocab_size is None
+        last, whole = self.probe.until, self.logits or self.probe.nll or self.probe.logits_of or self.config.vocab_size is None
         return self.config.layers if whole or last is None else last + 1
 
     def __post_init__(self) -> None:

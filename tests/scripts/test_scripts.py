@@ -297,7 +297,18 @@ def test_differences_from_transformers_are_a_table(script, monkeypatch, tmp_path
 # Benchmarks.
 
 
-SLOW = ("bfloat16", "context", "generate", "gpu", "overhead", "studies", "sweep", "train", "trigger")  # minutes of processor time
+SLOW = (
+    "bfloat16",
+    "context",
+    "generate",
+    "gpu",
+    "overhead",
+    "patching",
+    "studies",
+    "sweep",
+    "train",
+    "trigger",
+)  # minutes of processor time
 
 
 @pytest.mark.parametrize(
@@ -308,8 +319,8 @@ SLOW = ("bfloat16", "context", "generate", "gpu", "overhead", "studies", "sweep"
     ],
 )
 def test_a_benchmark_prints_its_section(name):
-    more = ["--skip-transformerlens"] * (name == "sweep")
-    assert ran(ROOT, f"scripts/benchmarks/bench_{name}.py", "--quick", *more).startswith("### ")
+    more = {"sweep": ["--skip-transformerlens"], "patching": ["--skip-peers"]}.get(name, [])
+    assert ran(ROOT, "scripts/benchmarks/run.py", name, "--quick", *more).startswith("### ")
 
 
 def test_a_number_is_judged_before_it_is_rounded_and_replaces_its_own_section(script, tmp_path):

@@ -21,16 +21,22 @@ from sinkjax.runtime.hardware import Hardware
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.schedule import Schedule
 from tests.edits.cases import CONTINUOUS, at_all
+from tests.model import families as small
 from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
 TO_FIRST = Statistic("to_first", Site.WEIGHTS, lambda w, view: w[..., 0].mean(axis=1), ("prompt", "layer", "query"), by_row=True)
-PROBE = replace(EVERYTHING, extra=(sinking_heads(0.1), TO_FIRST))
+PROBE = replace(EVERYTHING, extra=(sinking_heads(0.1), TO_FIRST), logits_of=(5, 0))
 PLACES = (1, 3, 4)
+DRAW = np.random.default_rng(3).standard_normal
+# Layouts, positions, windows, soft caps, sinks, experts, gates and activations that a Llama does not have.
+FAMILIES = ("apertus", "bloom", "cohere2", "falcon", "gemma2", "gpt2", "gpt_neox", "gpt_oss", "granite", "mpt", "olmoe", "opt")
 OTHERS = [
     sinkjax.shift_positions(query=3, key=np.where(np.arange(12) < 3, 0, 2), layers=1),
     sinkjax.compose(sinkjax.swap_embeddings(4, np.array([2, 3, 4, 5])), sinkjax.mask_key(2)),
     sinkjax.drop_mlp(sinkjax.per_prompt([(1, 3), (2,), (4,), (11,)]), layers=(0, 2)),
+    sinkjax.edit("resid", "set", DRAW((len(LENGTHS), 32)), layers=1, queries=3),
+    sinkjax.edit("attn_out", "set", DRAW((LAYERS, len(LENGTHS), 32)), queries=(3, 4)),
     *(sinkjax.mask_key(2, layers=range(last)) for last in (1, 2, 3)),  # of which one is the base of the others
     sinkjax.compose(),
 ]
@@ -67,6 +73,22 @@ def test_fewer_rows_give_the_naive_numbers(tiny_config, changes: dict[str, Any],
     with jax.enable_x64(True):
         model = model_of(config, params.init(config, seed=0), "float64")
         assert_as_naive(model, prompts(config), edits, PROBE, LENGTHS, 1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_give_the_naive_numbers(family: str) -> None:
+    """Each with a donor from another run, a composition, and prompts of which one ends before the edits."""
+    with jax.enable_x64(True):
+        model = sinkjax.from_transformers(small.random_model(small.DRAWS[family](small.Turn(1)), 1))
+        tokens, lengths = DRAW((2, 9)).argsort().astype(np.int32) + 2, [9, 4]
+        run = sinkjax.forward(model, tokens, probe=Probe(capture=(sinkjax.Capture("resid"),)), lengths=lengths)
+        donor = sinkjax.edit("resid", "set", run.record["resid"][:, 0, 3], layers=1, queries=slice(5, None))
+        drop = sinkjax.edit("mlp_out", "scale", 0.0, queries=slice(6, None))
+        edits = [donor, sinkjax.compose(sinkjax.edit("attn_out", "add", 0.3, layers=1, queries=slice(5, 7)), drop), drop]
+        probe = Probe(attention_received=True, resid_max=True, row_entropy=True, nll=True, logits_of=(3, 1))
+        assert plan(model.config, edits, lengths, 9, probe).schedule.cuts == (5, 6)
+        assert_as_naive(model, tokens, edits, probe, lengths, 1e-11)
 
 
 def test_in_float32_they_and_whole_passes_do_to_rounding(tiny_config, tiny_params) -> None:

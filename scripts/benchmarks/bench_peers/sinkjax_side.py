@@ -16,10 +16,12 @@ from bench_peers.worker import serve, versions
 from sinkjax.checkpoints.presets import named
 from sinkjax.data.corpora import passages
 from sinkjax.sweeps.plan import plan
+from sinkjax.transformer.cost import block_flops
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")  # a record also counts non-finite positions
 PROBE = sinkjax.Probe.of(*STATISTICS)
 PRECISION = "highest"
+RIGHT, WRONG = 260, 1000  # as in torch_side.py, which has no JAX
 
 
 class Side:
@@ -58,6 +60,34 @@ class Side:
         passes = {"forward": self.model.config.layers, "sweep": planned.layer_passes}
         return {"block_flops": planned.flops / planned.layer_passes, "passes": passes}
 
+    def patch(self, task: str, layers: list[int], positions: list[int]) -> dict[str, np.ndarray]:
+        """Patch the clean stream into the corrupted prompt at each layer and position."""
+        if task == "last":
+            clean, corrupted = self.tokens[:1], self.tokens[1:]
+            found = sinkjax.patch(self.model, clean, corrupted, RIGHT, WRONG, layers=layers, positions=positions, progress=False)
+            return {task: found.logit_difference.values.ravel()}
+        edits, probe = self._patches(layers, positions), sinkjax.Probe(nll=True)
+        found = sinkjax.sweep(self.model, self.tokens[1:], edits, probe, precision=PRECISION, progress=False)
+        return {task: found["nll"].values[:, 0, :-1]}
+
+    def saved(self, task: str, layers: list[int], positions: list[int]) -> dict[str, float]:
+        """How many times as many FLOPs one forward for each patch has as the sweep."""
+        config, T = self.model.config, self.tokens.shape[1]
+        probe = sinkjax.Probe(nll=True) if task == "losses" else sinkjax.Probe(logits_of=(RIGHT, WRONG))
+        planned = plan(config, self._patches(layers, positions), [T], T, probe)
+        block, unembedding = T * block_flops(config, T), 2 * config.width * (config.vocab_size or 0)
+        each = config.layers * block + unembedding * (T if task == "losses" else 1)
+        return {"times": len(layers) * len(positions) * each / planned.flops}
+
+    def _patches(self, layers: list[int], positions: list[int]) -> list[sinkjax.Edit]:
+        probe = sinkjax.Probe(capture=(sinkjax.Capture("resid"),))
+        donors = np.asarray(sinkjax.forward(self.model, self.tokens[:1], probe=probe, logits=False).record["resid"])
+        cells = [(layer, position) for layer in layers for position in positions]
+        return [
+            sinkjax.edit("resid", "set", donors[:, layer, at], layers=layer, queries=at).named(f"{layer}, {at}")
+            for layer, at in cells
+        ]
+
 
 def masks(layers: Any) -> list[sinkjax.Edit]:
     """One edit for each layer: no query but query 0 sees key 0."""
@@ -77,5 +107,5 @@ def matmul(size: int, repeats: int) -> None:
 
 if __name__ == "__main__":
     side = Side(Path(sys.argv[1]))
-    jobs = (side.choose, side.forward, side.sweep, side.work, matmul)
+    jobs = (side.choose, side.forward, side.sweep, side.work, side.patch, side.saved, matmul)
     serve({job.__name__: job for job in jobs})

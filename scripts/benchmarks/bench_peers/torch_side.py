@@ -12,6 +12,7 @@ import torch
 from bench_peers.worker import CORES, versions
 
 torch.set_num_threads(CORES)
+RIGHT, WRONG = 260, 1000  # tokens whose logits are subtracted
 
 
 def received(weights: torch.Tensor) -> torch.Tensor:
@@ -33,8 +34,8 @@ def record(per_layer: list[torch.Tensor], per_depth: list[tuple[torch.Tensor, ..
     return {"attention_received": torch.stack(per_layer, dim=1).numpy()} | depths
 
 
-class TorchSide(ABC):
-    """A model and its prompts; `forward` is the library's own."""
+class PatchSide(ABC):
+    """A model and its prompts: the first is clean, the second corrupted."""
 
     packages: tuple[str, ...]
 
@@ -45,6 +46,33 @@ class TorchSide(ABC):
         """Take the prompts from the folder; the versions of what runs here."""
         self.tokens = torch.from_numpy(np.load(self.folder / "tokens.npy")).long()
         return {"versions": versions(*self.packages)}
+
+    def patch(self, task: str, layers: list[int], positions: list[int]) -> dict[str, np.ndarray]:
+        """Patch the clean stream into the corrupted prompt at each layer and position; a batch of positions for each layer."""
+        donors, found = self.stream(), []
+        for layer in layers:
+            logits = self.patched(layer, positions, donors[layer, positions], task == "last")
+            if task == "last":
+                found.append(logits[:, -1, RIGHT] - logits[:, -1, WRONG])
+            else:
+                targets = self.tokens[1:, 1:].expand(len(positions), -1)
+                found.append(torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), targets, reduction="none"))
+        return {task: torch.cat(found).numpy()}
+
+    @abstractmethod
+    def stream(self) -> torch.Tensor:
+        """The clean residual stream after each block, [L, T, d]."""
+
+    @abstractmethod
+    def patched(self, layer: int, positions: list[int], donors: torch.Tensor, last: bool) -> torch.Tensor:
+        """Logits [positions, T or 1, V] of the corrupted prompt, each with the stream after a block replaced at one position.
+
+        last: whether only the last position's logits are needed.
+        """
+
+
+class TorchSide(PatchSide):
+    """A side with a `forward` of its own."""
 
     @abstractmethod
     def forward(self, layer: int | None = None) -> dict[str, np.ndarray]:

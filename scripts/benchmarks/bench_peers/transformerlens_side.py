@@ -59,7 +59,22 @@ class Side(TorchSide):
         self.model.run_with_hooks(self.tokens, return_type=None, fwd_hooks=hooks)
         return record(per_layer, per_depth)
 
+    @torch.inference_mode()
+    def stream(self) -> torch.Tensor:
+        names = [f"blocks.{layer}.hook_out" for layer in self.layers]
+        _, cache = self.model.run_with_cache(self.tokens[:1], names_filter=lambda name: name in names, return_type=None)
+        return torch.cat([cache[name] for name in names])
+
+    @torch.inference_mode()
+    def patched(self, layer: int, positions: list[int], donors: torch.Tensor, last: bool) -> torch.Tensor:
+        def replace(stream: torch.Tensor, hook: Any) -> torch.Tensor:
+            stream[range(len(positions)), positions] = donors
+            return stream
+
+        repeated = self.tokens[1:].repeat(len(positions), 1)
+        return self.model.run_with_hooks(repeated, return_type="logits", fwd_hooks=[(f"blocks.{layer}.hook_out", replace)])
+
 
 if __name__ == "__main__":
     side = Side(Path(sys.argv[1]))
-    serve({"read": side.read, "forward": side.forward, "sweep": side.sweep})
+    serve({"read": side.read, "forward": side.forward, "sweep": side.sweep, "patch": side.patch})

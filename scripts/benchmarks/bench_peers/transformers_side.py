@@ -71,7 +71,34 @@ class Side(TorchSide):
         hidden = (*out.hidden_states[:-1], self.last)
         return record([received(weights) for weights in out.attentions], [sizes(residual) for residual in hidden])
 
+    @torch.inference_mode()
+    def stream(self) -> torch.Tensor:
+        self.edit.layer = None
+        out = self.model(self.tokens[:1], output_hidden_states=True, use_cache=False)
+        return torch.cat([*out.hidden_states[1:-1], self.last])
+
+    @torch.inference_mode()
+    def patched(self, layer: int, positions: list[int], donors: torch.Tensor, last: bool) -> torch.Tensor:
+        def replace(module: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+            output[range(len(positions)), positions] = donors
+
+        hook = self.model.layers[layer].register_forward_hook(replace)
+        try:
+            repeated = self.tokens[1:].expand(len(positions), -1)
+            return self.causal(repeated, use_cache=False, logits_to_keep=int(last)).logits
+        finally:
+            hook.remove()
+
 
 if __name__ == "__main__":
     side = Side(Path(sys.argv[1]))
-    serve({"read": side.read, "write": side.write, "forward": side.forward, "sweep": side.sweep, "matmul": matmul})
+    serve(
+        {
+            "read": side.read,
+            "write": side.write,
+            "forward": side.forward,
+            "sweep": side.sweep,
+            "patch": side.patch,
+            "matmul": matmul,
+        }
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.style import (
     COLOURS,
     HALF,
@@ -25,6 +26,7 @@ from sinkjax.report.figures.style import (
 )
 
 if TYPE_CHECKING:
+    import xarray
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -192,6 +194,30 @@ def grids(columns: Sequence[MapColumn], rows: Sequence[MapRow], y: Sequence[str]
         square=False,
         widths=widths,
     )
+
+
+def draw_patch(found: xarray.Dataset, tokens: Sequence[str] = ()) -> Figure:
+    """Draw the share of the answer that each patch restores, mean over prompts.
+
+    Args:
+        found: The result of `sinkjax.patch`.
+        tokens: Text of each position, for its axis.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        SinkjaxError: `found` is not such a result.
+    """
+    if "restored" not in found:
+        raise SinkjaxError("draw_patch takes the result of sinkjax.patch")
+    values = found["restored"].mean("prompt")
+    layers, cells = ([str(each) for each in values[axis].values] for axis in values.dims)
+    names = [short(tokens[int(cell)]) for cell in cells] if tokens else cells
+    size = max(1.0, float(np.nanmax(np.abs(values.values))))
+    column = MapColumn(f"{found.attrs['site']}, patched", names, str(values.dims[1]))
+    row = MapRow([values.values.T], "share of the logit difference restored", (-size, size), signed=True)
+    return grids([column], [row], layers, "layer")
 
 
 def heads(values: NDArray[Any], title: str, label: str) -> Figure:
