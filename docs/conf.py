@@ -41,6 +41,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"show_navbar_depth": 1, "use_download_button": False, "use_fullscreen_button": False}
 html_static_path = ["static"]
+html_js_files = ["sortable.js"]
 html_css_files = ["site.css"]
 
 generate.write_all(Path(__file__).parent / "generated")

@@ -26,9 +26,11 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.analysis.frame import to_frame as to_frame
     from sinkjax.cards.card import Card as Card
     from sinkjax.cards.card import card as card
+    from sinkjax.cards.compare import compare_cards as compare_cards
     from sinkjax.cards.files import load_clamp as load_clamp
     from sinkjax.cards.files import load_sinks as load_sinks
     from sinkjax.cards.files import sink_mask as sink_mask
+    from sinkjax.cards.shared import read_card as read_card
     from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.flax_trees import from_flax as from_flax
     from sinkjax.checkpoints.in_memory import from_arrays as from_arrays

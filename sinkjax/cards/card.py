@@ -115,13 +115,20 @@ class Card:
         """
         return files.put(folder, self.files(), self.identity)
 
-    def files(self) -> dict[str, bytes]:
-        """Return the files by name."""
+    def content(self) -> dict[str, Any]:
+        """Return what card.json has."""
         parts = dataclasses.asdict(dataclasses.replace(self, prefix=None)).items()
         about = {"hangs" if name == "cause" else name: part for name, part in parts}  # in files, the cause keeps its first name
-        about |= {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
+        return about | {"advice": self.advice(), "prefix": None if self.prefix is None else list(self.prefix.tokens)}
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files by name."""
         model = {"model": {name: self.model.get(name) for name in ("name", "dtype", "weights", "config")}}
-        contents = {files.CARD: about, files.SINKS: model | self.sink_tokens() | self.mask, files.CLAMP: model | self.clamp()}
+        contents = {
+            files.CARD: self.content(),
+            files.SINKS: model | self.sink_tokens() | self.mask,
+            files.CLAMP: model | self.clamp(),
+        }
         prefix = {} if self.prefix is None else {files.PREFIX: self.prefix.packed()}
         return {name: files.as_json(content) for name, content in contents.items()} | prefix
 

@@ -7,12 +7,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
+import tyro
+
 import sinkjax
+from sinkjax.cards.files import CARD
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import Model, read
+from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import SOURCES, checked
@@ -28,6 +31,7 @@ from sinkjax.runtime.progress import duration, say
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
+SEND = "open an issue with this file, or add it to docs/results/data/models in a pull request"
 LONGEST_NAME = 200  # characters of a folder's name
 
 
@@ -36,8 +40,8 @@ class CardOptions(Options):
     """Describe the attention sinks of a model: their position, cause, maker, purpose and cost. Each statement is checked by an
     intervention in the model."""
 
-    model: Model
-    """preset, folder, hub id or .gguf file"""
+    models: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL [MODEL ...]")]]
+    """preset, folder, hub id or .gguf file; or cards to show side by side: folders, card.json files, models that have one"""
     text: str = "packaged"
     """"packaged" (synthetic documents), or a file or folder of your own: plain text with one passage per line, or records"""
     field: str = "text"
@@ -62,13 +66,26 @@ class CardOptions(Options):
     """dtype of parameters and activations"""
     attention_impl: Attention = "auto"
     """implementation of attention; maps, caches and prefixes have their own"""
+    share: bool = False
+    """write the card of a model that has one as MODEL.card.json, checked and without paths, texts or names, to send to others"""
+    by: str = ""
+    """with --share: your name, if the card should state it"""
     out: Path | None = None
     """folder for card.html, card.json, sink_tokens.json, clamp.json and prefix.safetensors; if none, results/card/MODEL"""
+
+    @property
+    def model(self) -> str:
+        """The model."""
+        return self.models[0]
 
 
 def card(arguments: Sequence[str]) -> None:
     """describe a model's attention sinks: position, cause, maker, purpose and cost, each checked by an intervention"""
     options = read(CardOptions, arguments, "card")
+    refuse(not options.models, "name a model, such as smollm2-135m")
+    if options.share or len(options.models) > 1 or is_card(options.model):
+        of_cards(options)
+        return
     text = options.text if options.text in SOURCES else str(user_path(Path(options.text)))
     out = default_folder(options.model) if options.out is None else user_path(options.out)
     check(options, text, out)
@@ -105,6 +122,39 @@ def card(arguments: Sequence[str]) -> None:
     finally:  # a pipe that nobody reads to its end must not lose the files
         path = save_page(answer, out)
     print(path)
+
+
+def is_card(name: str) -> bool:
+    """Return whether a name is the path of a card."""
+    path = user_path(name)
+    return path.name == CARD or (path / CARD).is_file()
+
+
+def of_cards(options: CardOptions) -> None:
+    """Show cards side by side, with a page of them, or write each for others."""
+    from sinkjax.cards.compare import as_section, compare_cards, short_names
+    from sinkjax.cards.shared import read_card, shared
+    from sinkjax.config_files.files import write
+    from sinkjax.report.page import page
+
+    paths = [user_path(name) if is_card(name) else default_folder(name) for name in options.models]
+    for name, path in zip(options.models, paths, strict=True):
+        refuse(not is_card(str(path)), f"{name} has no card yet: make it with `sinkjax card {name}`")
+    cards = [read_card(path) for path in paths]
+    names = short_names(cards)
+    if options.share:
+        for name, each in zip(names, cards, strict=True):
+            file = (options.out or Path()) / f"{name}.{CARD}"
+            write(file, shared(each, options.by))
+            print(f"{file}: {SEND}")
+        return
+    table = compare_cards(*cards)
+    rows = [(quantity, *row) for quantity, row in zip(table.index, table.values.tolist(), strict=True)]
+    show("Sink cards", ("", *names), rows, "losses are added nats per token, with 95% intervals")
+    section = as_section(cards)
+    file = (options.out or default_folder(" and ".join(names))) / "cards.html"
+    write(file, page([section], section.title))
+    print(file)
 
 
 def default_folder(model: str) -> Path:
