@@ -13,7 +13,7 @@ import pytest
 
 from sinkjax import attend_self, mask_key
 from sinkjax.analysis.verdicts import Verdict
-from sinkjax.papers._edits import cut_links
+from sinkjax.papers._shared import cut_links
 from sinkjax.study import (
     ALL,
     MASKED,

@@ -13,7 +13,7 @@ import pytest
 import sinkjax
 from sinkjax import attend_self, mask_key
 from sinkjax.errors import SinkjaxError
-from sinkjax.papers._edits import cut_links
+from sinkjax.papers._shared import cut_links
 from sinkjax.study import ALL, Controlled, Lab, Layers, Sweep, each, layer, prefixes, upto
 from sinkjax.study.lab import Study
 from sinkjax.study.parts import controls as drawn

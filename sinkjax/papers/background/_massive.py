@@ -46,13 +46,16 @@ STATES = Probe(  # the sizes of hidden states, all positions together, and of ea
 )
 
 
-def massive_prompts(position: int) -> Measure:
-    """100 for a prompt that has a massive activation at a position after some layer, else 0."""
+def massive_prompts(position: int, noun: str = "prompts", asks: Probe = STATES, note: str = NOTE) -> Measure:
+    """100 for a prompt that has a massive activation at a position after some layer, else 0.
+
+    noun, asks, note: the name of a prompt, the medians of hidden states, and the definition on the page.
+    """
 
     def of(data: xarray.Dataset) -> NDArray[Any]:
         return np.asarray(100.0 * (metrics.massive_activations(data, position)[..., 1:] == 1).any(axis=-1))
 
-    return percentage(f"prompts with a massive activation at position {position} (%)", of, STATES, note=NOTE, position=position)
+    return percentage(f"{noun} with a massive activation at position {position} (%)", of, asks, note=note, position=position)
 
 
 def stages(inside: NDArray[np.bool_]) -> list[tuple[int, int]]:

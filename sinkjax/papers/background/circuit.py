@@ -7,7 +7,7 @@ reader's input by as much in a random direction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,9 +110,13 @@ class Circuit:
         (prompts, T, _), rng = values.shape, intervals.generator(self.seed, "background/circuit other positions")
         return np.asarray(values[np.arange(prompts), rng.integers(0, T, prompts)])
 
-    def replace(self, sender: str, donor: str) -> Edit:
-        """Replace a component's output for all its readers."""
-        return self._replace(self.sites(sender), donor, sender)
+    def replace(self, sender: str, donor: str, sites: Sequence[tuple[str, int]] = ()) -> Edit:
+        """Replace a component's output for all its readers. sites: other components to replace, under this name."""
+        edits = [
+            edit(f"{kind}_out", "set", self.output(kind, layer, donor), layers=layer, queries=0)
+            for kind, layer in sites or self.sites(sender)
+        ]
+        return compose(*edits, label=sender)
 
     def replace_in_others(self, rng: np.random.Generator, sender: str, donor: str) -> Edit:
         """Replace the same components in random layers, not the first two nor, if others are left, the late one."""
@@ -120,11 +124,7 @@ class Circuit:
         ranks = sorted(rng.choice(len(others), EARLY, replace=len(others) < EARLY).tolist())
         sites = dict.fromkeys((kind, others[ranks[layer if layer < EARLY else 0]]) for kind, layer in self.sites(sender))
         # ranks, because a plan does not know the late layer
-        return self._replace([*sites], donor, f"{sender} of other layers, numbers {', '.join(map(str, ranks))}")
-
-    def _replace(self, sites: list[tuple[str, int]], donor: str, label: str) -> Edit:
-        edits = [edit(f"{kind}_out", "set", self.output(kind, layer, donor), layers=layer, queries=0) for kind, layer in sites]
-        return compose(*edits, label=label)
+        return self.replace(f"{sender} of other layers, numbers {', '.join(map(str, ranks))}", donor, [*sites])
 
     def patch(self, path: str, donor: str, rng: np.random.Generator | None = None) -> Edit:
         """Replace a component's output for only one of its readers.

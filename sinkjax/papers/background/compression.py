@@ -206,20 +206,18 @@ def bounded_below(read: Numbers, sweep: Sweep) -> tuple[bool, str]:
 def by_depth(read: Numbers, position: int, eps: float, conditions: Sequence[Selection]) -> Drawing:
     """Draw entropy, anisotropy and mixing by depth, and the sink by layer, without an edit and under some conditions."""
     name = conditions[0].sweep.name
-    of, there, seed = read.rows(name), read.conditions(name), read.settings.seed
-    rows = [0, *(of[case] for one in conditions for case in one.cases)]
-    data = read.data(name).isel(edit=rows)
+    rows = [0, *(read.rows(name)[case] for one in conditions for case in one.cases)]
+    data, labels = read.data(name).isel(edit=rows), [read.conditions(name)[row].label for row in rows]
     panels = {
         "matrix entropy (bits)": entropy_of(data),
         "anisotropy p_1": data["spectrum"].values[..., 0],
         "mixing (bits)": np.nanmean(data["row_entropy"].values, axis=(-2, -1)) / np.log(2),
         f"heads that sink\non key {position} (%)": 100 * sinks_of(position, eps)(data),
     }
-    found = []
+    grid = []
     for label, values in panels.items():
-        means = intervals.intervals(values, axis=1, seed=seed)  # [row, depth]
-        curves = [Line(there[row].label, range(len(line)), [*line]) for row, line in zip(rows, means, strict=True)]
-        found.append([Panel("", label, curves)])
+        means = intervals.intervals(values, axis=1, seed=read.settings.seed)  # [row, depth]
+        grid.append([Panel("", label, [Line(name, range(len(row)), [*row]) for name, row in zip(labels, means, strict=True)])])
     caption = """Matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the stream that
         enters layer l); entropy of attention rows and heads that sink, by layer."""
-    return read.drawing("by-depth", line_figure(found, "layer l, or depth l (0-based)", legend="above"), caption, name)
+    return read.drawing("by-depth", line_figure(grid, "layer l, or depth l (0-based)", legend="above"), caption, name)

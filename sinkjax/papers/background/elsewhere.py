@@ -169,9 +169,8 @@ def _mean_at(values: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
 
 def by_token(read: Numbers, tokens: Sequence[str], sweep: Sweep, eps: float) -> Drawing:
     """Draw the activation and the sink where the text has each token."""
-    marks: dict[str, list[Mark]] = {SINKS: [], SIZE: []}
-    for row in tokens_in_text(read, tokens, sweep, eps):
-        marks[row.measure].append(Mark(row.condition, row.value, NATURAL))
+    rows = tokens_in_text(read, tokens, sweep, eps)
+    marks = {name: [Mark(row.condition, row.value, NATURAL) for row in rows if row.measure == name] for name in (SINKS, SIZE)}
     caption = "Heads that sink on a token, and its largest |h| over that of the median position, where the text has it."
     return read.drawing("tokens-in-text", points(marks, "value"), caption, sweep.name)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sinkjax import Capture, Edit, Probe, Site, edit, forward
 from sinkjax.analysis import intervals, metrics
 from sinkjax.checkpoints.model import Model
+from sinkjax.papers._shared import Arrays, in_blocks
 from sinkjax.study import *
 from sinkjax.study import Batch, Calculation
 
@@ -51,9 +52,7 @@ def study(lab: Lab, s: Settings) -> None:
     """Sinks that are no-ops, and sinks that are broadcast."""
     lab.needs("causal mask", "softmax")
     change, nll = state_change(lab.layers - 1), loss()
-    heads = lab.donor(
-        "sinks", lambda run: Heads(*kinds_of(run.model, run.batch, s.key), run.batch.lengths), placeholder(lab), True
-    )
+    heads = lab.donor("sinks", lambda run: heads_of(run.model, run.batch, s.key), placeholder(lab), of_edited=True)
 
     def another_key(rng: np.random.Generator, case: Layers) -> Edit:
         keys = np.delete(np.arange(int(heads.lengths.min()) - 1), s.key)
@@ -81,16 +80,16 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(dots, change, nll, over=edited)
 
 
-def kinds_of(model: Model, batch: Batch, key: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The kind of each head whose sink is at `key`, str[B, L, H], "" for none, and the values [B, L, T, K, D]."""
+def heads_of(model: Model, batch: Batch, key: int) -> Heads:
+    """Return the kind of each head whose sink is at `key`, and the values."""
     probe = Probe(attention=True, capture=(Capture(Site.VALUE),))
-    kinds, values = [], []
-    for tokens, lengths in batch.blocks(BLOCK):
+
+    def of_block(tokens: NDArray[Any], lengths: NDArray[Any]) -> Arrays:
         record = forward(model, tokens, probe=probe, lengths=lengths, logits=False).record
         sinks = metrics.sink_kind(record, model.params["layers"]["o"])
-        kinds.append(np.where(sinks.key == key, sinks.kind, ""))
-        values.append(np.asarray(record["values"], np.float32))
-    return np.concatenate(kinds), np.concatenate(values)
+        return {"kinds": np.where(sinks.key == key, sinks.kind, ""), "values": np.asarray(record["values"], np.float32)}
+
+    return Heads(**in_blocks(batch, BLOCK, of_block), lengths=batch.lengths)
 
 
 def placeholder(lab: Lab) -> Heads:
@@ -149,8 +148,8 @@ def state_change(last: int) -> Measure:
 
 def shares_of(key: int, model: Model, batch: Batch) -> xarray.Dataset:
     """Percentage of each prompt's heads whose sink is at a key, by kind."""
-    kinds, _ = kinds_of(model, batch, key)
-    shares = np.stack([100 * (kinds == kind).mean(axis=(1, 2)) for kind in KINDS])
+    heads = heads_of(model, batch, key)
+    shares = np.stack([100 * (heads.kinds == kind).mean(axis=(1, 2)) for kind in KINDS])
     return xarray.Dataset({"share": (("kind", "prompt"), shares)}, {"kind": list(KINDS)})
 
 

@@ -110,22 +110,23 @@ def by_size(stream: NDArray[Any]) -> NDArray[np.intp]:
     return np.argsort(-np.abs(stream).mean(axis=0).max(axis=0))
 
 
-def set_dims(stream: NDArray[Any], dims: NDArray[Any], to: str, position: int, layers: Sequence[int] | None) -> Edit:
+def set_dims(
+    stream: NDArray[Any], dims: NDArray[Any], to: str, queries: int | slice | None, layers: Sequence[int] | None
+) -> Edit:
     """Set some dims of a position to zero or to their mean over prompts.
 
     Args:
         stream: `stream_at` the position.
         dims: int[layer, number], the dims of each layer.
         to: "zero" or "mean".
-        position: The position.
+        queries: The position, or several.
         layers: The edited layers.
     """
-    chosen = np.zeros((len(dims), 1, stream.shape[2]), np.float32)
+    chosen = np.zeros((len(dims), 1, stream.shape[2]), np.float32)  # not a selector, because labels name no known dim
     np.put_along_axis(chosen[:, 0], dims, 1, axis=-1)
-    zero = edit("resid", "scale", 1 - chosen, queries=position, layers=layers)
-    if to == "zero":
-        return zero
-    return compose(zero, edit("resid", "add", chosen * stream.mean(axis=0)[:, None], queries=position, layers=layers))
+    put = partial(edit, "resid", queries=queries, layers=layers)
+    zero = put(op="scale", value=1 - chosen)
+    return zero if to == "zero" else compose(zero, put(op="add", value=chosen * stream.mean(axis=0)[:, None]))
 
 
 def median_activation() -> Measure:

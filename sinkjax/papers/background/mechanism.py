@@ -6,7 +6,6 @@ of the three columns of W_K are three random other columns.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,16 +53,17 @@ def study(lab: Lab, s: Settings) -> None:
     blank = Vectors(unit, unit, np.zeros((lab.prompts, unit.shape[1]), np.float32))
     vectors = lab.donor("vectors", vectors_of, blank, of_edited=True)
 
-    ways = {
-        "no query bias": edit_weights("q_bias", "scale", 0.0),
-        "first position vector replaced": edit("position_vector", "set", vectors.positions[1], queries=0),
-        "effective vectors exchanged": exchanged(vectors.effective, vectors.written),
-        "position vectors exchanged": exchanged(vectors.positions, vectors.written),
-        "no first token": edit("embed", "scale", 0.0, queries=0),
-        "no MLP": edit("mlp_out", "scale", 0.0),
-        "no position vectors": edit("position_vector", "scale", 0.0),
+    replaced = edit("position_vector", "set", vectors.positions[1], queries=0)
+    ways = {  # claim -> intervention and edit
+        "bias": ("no query bias", edit_weights("q_bias", "scale", 0.0)),
+        "vector": ("first position vector replaced", replaced),
+        "effective": ("effective vectors exchanged", exchanged(vectors.effective, vectors.written)),
+        "positions": ("position vectors exchanged", exchanged(vectors.positions, vectors.written)),
+        "token": ("no first token", edit("embed", "scale", 0.0, queries=0)),
+        "mlp": ("no MLP", edit("mlp_out", "scale", 0.0)),
+        "none": ("no position vectors", edit("position_vector", "scale", 0.0)),
     }
-    edited = lab.sweep("edited", {ALL.at(way=way): made for way, made in ways.items()}, [seen, size], title="intervention")
+    edited = lab.sweep("edited", {ALL.at(way=way): made for way, made in ways.values()}, [seen, size], title="intervention")
 
     order = np.argsort(-np.abs(vectors.effective[0]), kind="stable")
 
@@ -78,8 +78,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     sinks = is_sink(attention_to(0, lab.half), edited, strongest_other_attention(0, lab.half))
 
-    claims = ("bias", "vector", "effective", "positions", "token", "mlp", "none")  # one for each way, in their order
-    for name, way in zip(claims, ways, strict=True):
+    for name, (way, _) in ways.items():
         stays = name in ("positions", "token")
         lab.claim(name, TABLE, effect(seen, edited.at(way=way)), sinks, sign=1 if stays else -1, stays=stays, took=WRITTEN)
     lab.claim("columns", TABLE, effect(seen, columns.every), sinks, sign=-1, took=WRITTEN)
@@ -123,17 +122,18 @@ def exchanged(pair: NDArray[Any], written: NDArray[Any]) -> Edit:
     return compose(*(edit("mlp_out", "add", sign * change, layers=0, queries=row) for row, sign in ((0, 1), (1, -1))))
 
 
-@functools.cache
-def second_half_attention() -> Statistic:
-    """Attention that each key receives from queries in the second half of the prompt, mean over these queries and over heads."""
+def second_half_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """Sum of the attention to each key from queries in the second half of the prompt: [B, H, S]."""
+    return column_sums(jnp.where((view.rows[None, :] >= (view.lengths // 2)[:, None])[:, None, :, None], weights, 0), view)
 
-    def sums(weights: jax.Array, view: PairView) -> jax.Array:
-        return column_sums(jnp.where((view.rows[None, :] >= (view.lengths // 2)[:, None])[:, None, :, None], weights, 0), view)
 
-    def over_heads(found: jax.Array, lengths: jax.Array) -> jax.Array:
-        return (found / (lengths - lengths // 2)[:, None, None]).mean(axis=1)
+def mean_over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Sums over the queries of the second half, divided by their number, mean over heads: [B, S]."""
+    return (sums / (lengths - lengths // 2)[:, None, None]).mean(axis=1)
 
-    return Statistic("second_half_attention", Site.WEIGHTS, sums, ("prompt", "layer", "key"), over_heads)
+
+AXES = ("prompt", "layer", "key")
+SECOND_HALF = Probe(extra=(Statistic("second_half_attention", Site.WEIGHTS, second_half_sums, AXES, mean_over_heads),))
 
 
 def second_half_attention_to(key: int, layers: Layers) -> Measure:
@@ -144,4 +144,4 @@ def second_half_attention_to(key: int, layers: Layers) -> Measure:
 
     name = f"attention to key {key} from the second half's queries (%){layers.suffix}"
     note = "The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads, layers."
-    return percentage(name, of, Probe(extra=(second_half_attention(),)), note=note, position=key)
+    return percentage(name, of, SECOND_HALF, note=note, position=key)

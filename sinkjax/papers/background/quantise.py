@@ -88,8 +88,7 @@ def error(kind: str, position: int, layers: Layers = ALL) -> Measure:
 
     def read(data: xarray.Dataset) -> NDArray[Any]:
         errors = 100 * np.nanmean(np.delete(data[statistic].values, position, axis=-1), axis=-1)
-        written = errors[..., 1:] if axis == "depth" else errors  # not the embedding
-        return np.asarray(written[..., layers.index].mean(axis=-1))
+        return np.asarray(errors[..., int(axis == "depth") :][..., layers.index].mean(axis=-1))  # not the embedding
 
     asks = Probe(extra=(Statistic(statistic, site, rounding, ("prompt", axis, "position")),))
     return percentage(f"{name}{layers.suffix}", read, asks, note=NOTE, position=position)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, edit
 from sinkjax.analysis import metrics
-from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import MIN_QUERIES
+from sinkjax.papers._shared import exact_rows
 from sinkjax.papers.background import _massive as massive
 from sinkjax.papers.background.massive import SPARED, set_dims, stream_at
 from sinkjax.study import *
@@ -34,7 +34,7 @@ def study(lab: Lab, s: Settings) -> None:
     """The largest dim, clamped in one stage."""
     L, width = lab.layers, lab.architecture.width
     found = lab.value("stages", stages_of, [[0, 0, 0], [0, 0, 0]])
-    first, second = found[0], found[-1]
+    of_stage = {"first": found[0], "last": found[-1]}
     stream = lab.donor("stream", partial(stream_at, 0), np.zeros((1, L, width)), of_edited=True)
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)  # [layer, rank]: each layer's dims by size
 
@@ -42,10 +42,8 @@ def study(lab: Lab, s: Settings) -> None:
         return set_dims(stream, dims, "zero", 0, (grows,))
 
     def random_dim(rng: np.random.Generator, case: Layers) -> Edit:
-        grows = first[1] if case["stage"] == "first" else second[1]
-        return clamp(grows, order[:, [int(rng.integers(SPARED, width))]])
+        return clamp(of_stage[case["stage"]][1], order[:, [int(rng.integers(SPARED, width))]])
 
-    of_stage = {"first": first, "last": second}
     places = {name: readers(f"the {name} stage", one, L) for name, one in of_stage.items()}
     (early, early_other), (late, late_other) = ((attention_in(0, place), strongest_in(0, place)) for place in places.values())
     clamps = {ALL.at(stage=name): clamp(one[1], order[:, :1]) for name, one in of_stage.items()}
@@ -56,7 +54,8 @@ def study(lab: Lab, s: Settings) -> None:
     def took(stage: str) -> Check:
         return removed(largest_activation(0, places[stage]), clamped.at(stage=stage))
 
-    one, two = massive.massive(clamped, 0), Premise(lambda read: several(found))
+    counted = f"the first token's activation has {len(found)} stage{'s' * (len(found) != 1)}, and must have two"
+    one, two = massive.massive(clamped, 0), Premise(lambda read: (len(found) > 1, counted))
     late_sinks, early_sinks = is_sink(late, clamped, late_other), is_sink(early, clamped, early_other)
     source = "ours, on Sun et al. 2024, section 4"
     lab.describe("stages", "ours, on Sun et al. 2024, section 2", lambda read: described(found))
@@ -112,13 +111,8 @@ def received_in(data: xarray.Dataset, layers: Layers) -> NDArray[Any]:
     return np.asarray(data["attention_received"].values[..., layers.index, :, :].mean(axis=(-3, -2)))
 
 
-def several(found: list[list[int]]) -> tuple[bool, str]:
-    """Return whether there is more than one stage."""
-    return len(found) > 1, f"the first token's activation has {len(found)} stage{'s' * (len(found) != 1)}, and must have two"
-
-
 def described(found: list[list[int]]) -> list[Row]:
     """List the layers of every stage."""
     names = ("first layer", "layer of the largest growth", "last layer")
-    layers = [(f"stage {number}", *named) for number, one in enumerate(found, 1) for named in zip(names, one, strict=True)]
-    return [Row(stage, "stages", name, constant(float(layer))) for stage, name, layer in layers]
+    stages = [exact_rows(f"stage {number}", "stages", dict(zip(names, one, strict=True))) for number, one in enumerate(found, 1)]
+    return [row for rows in stages for row in rows]

@@ -56,8 +56,7 @@ def study(lab: Lab, s: Settings) -> None:
         refuse(size - first < first, f"positions {first} to {size - 1} are fewer than the {first} that a control draws")
         return window(size, sorted((first + rng.choice(size - first, first, replace=False)).tolist()), s.length)
 
-    edits = {case: window(case["size"], case["first"], s.length) for case in sizes}
-    windows = lab.sweep("windows", edits, [nll], other_tokens)
+    windows = lab.sweep("windows", {case: window(case["size"], case["first"], s.length) for case in sizes}, [nll], other_tokens)
     declared = {"recomputed_window": s.cache}
     best = lab.calculate("recomputed", partial(recomputed_window, s.cache), ["nll"], declared, s.control_prompts)
     lab.noop(add_logit(0, 0.0))

@@ -17,9 +17,10 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from sinkjax import Edit, Probe, Site, Statistic, compose, edit
+from sinkjax import Edit, Probe, Site, Statistic, edit
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
 from sinkjax.papers.background._massive import largest_dim
+from sinkjax.papers.background.massive import set_dims
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.study import *
 from sinkjax.study import Inputs, typical_activation
@@ -156,25 +157,20 @@ def asked(beyond: int) -> Probe:
 # The edit: one dim of the stream gets its value at an ordinary token.
 
 
-@functools.cache
-def ordinary() -> Statistic:
-    """Median of each dim over a prompt's positions except the first: prompt, depth, dim."""
+def median(x: jax.Array, view: View) -> jax.Array:
+    """Median of each dim over a prompt's positions except the first: [B, d] from [B, T, d]."""
+    places = jnp.arange(x.shape[1])[None, :, None]
+    return jnp.nanmedian(jnp.where((places > 0) & (places < view.lengths[:, None, None]), x, jnp.nan), axis=1)
 
-    def median(x: jax.Array, view: View) -> jax.Array:
-        places = jnp.arange(x.shape[1])[None, :, None]
-        return jnp.nanmedian(jnp.where((places > 0) & (places < view.lengths[:, None, None]), x, jnp.nan), axis=1)
 
-    return Statistic("ordinary", Site.RESID, median, ("prompt", "depth", "dim"))
+ORDINARY = Probe(extra=(Statistic("ordinary", Site.RESID, median, ("prompt", "depth", "dim")),))
 
 
 def typical_stream(run: Unedited) -> NDArray[Any]:
     """Each dim after each layer at an ordinary token, the median over later positions, mean over prompts: float[layer, width]."""
-    return np.asarray(run.data(Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0).mean("prompt").values[1:])
+    return np.asarray(run.data(ORDINARY)["ordinary"].isel(edit=0).mean("prompt").values[1:])
 
 
 def made_ordinary(tokens: str, dim: int, typical: NDArray[Any]) -> Edit:
     """Set one dim after every layer to its value at an ordinary token, at the first, the later or all tokens."""
-    chosen = np.zeros((len(typical), 1, typical.shape[1]), np.float32)  # not a selector, because labels name no known dim
-    chosen[..., dim] = 1
-    zero, add = edit("resid", "scale", 1 - chosen, queries=TOKENS[tokens]), chosen * typical[:, None]
-    return compose(zero, edit("resid", "add", add, queries=TOKENS[tokens]))
+    return set_dims(typical[None], np.full((len(typical), 1), dim), "mean", TOKENS[tokens], None)

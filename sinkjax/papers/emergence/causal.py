@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -66,7 +66,7 @@ class Settings(Trains):
 def study(lab: Lab, s: Settings) -> None:
     """What hiding the first token does while a model learns."""
     stated = training(s)
-    lab.train(ROW, TrainingSpec(ROW, stated, PretrainTask(stated).architecture, partial(measure, config=s)))
+    lab.train(ROW, TrainingSpec(ROW, stated, PretrainTask(stated).architecture, partial(measure, s)))
     lab.describe("order", "ours", order)
     lab.describe("onsets", "ours", onsets)
     lab.describe("steps", "ours", over_steps)
@@ -78,14 +78,26 @@ def study(lab: Lab, s: Settings) -> None:
 
 
 ROW = "softmax"  # the training, its folder and its store
-MEASURES = {  # variable of the store -> its description, with the unit
-    "sink_0": "heads that sink on key 0 (%)",
-    "sink_1": "heads that sink on key 1 (%)",
-    "attention": "attention to key 0",
-    "ratio": "largest |h| of token 0 over its median",
-    "value_ratio": "norm of token 0's value over others'",
-    "secondary": "later tokens aligned with the first (%)",
-    "loss": "loss (nats per token)",
+
+
+def value_ratio(data: xarray.Dataset) -> NDArray[Any]:
+    """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
+    norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
+    return np.asarray((norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1))
+
+
+# Variable of the store -> its description, with the unit, and float[edit, prompt] of one checkpoint's sweep and `eps`.
+MEASURES: dict[str, tuple[str, Callable[[xarray.Dataset, float], NDArray[Any]]]] = {
+    "sink_0": ("heads that sink on key 0 (%)", lambda data, eps: 100 * metrics.sink_rate(data, 0, eps)),
+    "sink_1": ("heads that sink on key 1 (%)", lambda data, eps: 100 * metrics.sink_rate(data, 1, eps)),
+    "attention": ("attention to key 0", lambda data, eps: data["attention_received"].sel(key=0).mean(("layer", "head")).values),
+    "ratio": ("largest |h| of token 0 over its median", lambda data, eps: metrics.top1_over_median(data, 0).max(axis=-1)),
+    "value_ratio": ("norm of token 0's value over others'", lambda data, eps: value_ratio(data)),
+    "secondary": (
+        "later tokens aligned with the first (%)",
+        lambda data, eps: 100 * metrics.secondary_sinks(data).share.mean(axis=-1),
+    ),
+    "loss": ("loss (nats per token)", lambda data, eps: metrics.mean_nll(data)),
 }
 TYPES = {"first": "the first token", "previous": "the previous token", "induction": "what followed the same token before"}
 HEADS = "heads that attend to {kind} beyond all random targets (%)"
@@ -108,7 +120,7 @@ def steps(read: Numbers) -> list[int]:
 def over_steps(read: Numbers) -> list[Row]:
     """Every measure of every checkpoint under every edit; effects are paired by seed, against no edit at the same step."""
     rows, seed, unedited = list[Row](), read.settings.seed, [f"step {step}" for step in steps(read)]
-    for name, measure in MEASURES.items():
+    for name, (measure, _) in MEASURES.items():
         base = of(read, name).T  # [step, run]
         for edit in (NO_EDIT, MASKED, DROPPED):
             labels = [(step if edit == NO_EDIT else f"{step}, {edit}", edit) for step in unedited]
@@ -160,50 +172,44 @@ def in_order(at: NDArray[Any], rising: Mapping[str, NDArray[Any]]) -> dict[str, 
     return dict(sorted(found.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf).mean()))
 
 
-def events(read: Numbers) -> dict[str, NDArray[Any]]:
-    """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run]."""
-    strongest = read[ROW]["strongest"].transpose("type", "run", "step")
-    rising = {
-        **positive(read),
-        "later tokens aligned with the first": of(read, "secondary"),
-        **{f"a head that attends to {kind}": strongest.sel(type=name).values for name, kind in TYPES.items()},
-    }
-    return in_order(np.array(steps(read)), rising)
+def events(read: Numbers, logs: bool = False) -> dict[str, NDArray[Any]]:
+    """Return the first kept step after which each quantity stays beyond the middle of its change, inclusive: float[run].
 
-
-def log_events(read: Numbers) -> dict[str, NDArray[Any]]:
-    """Return `events` by the middle in logarithms, earlier for what rises and later for what falls; positive quantities only."""
-    return in_order(np.array(steps(read)), positive(read, np.log))
-
-
-def positive(read: Numbers, scale: Callable[[NDArray[Any]], NDArray[Any]] = np.array) -> dict[str, NDArray[Any]]:
-    """Return the quantities that are positive on a scale, and negative if they fall: float[run, step]."""
-    return {
+    logs: whether the middle is in logarithms, earlier for what rises and later for what falls; positive quantities only.
+    """
+    scale: Callable[[NDArray[Any]], NDArray[Any]] = np.log if logs else np.array
+    rising = {  # negative if they fall: float[run, step]
         "held-out loss": -scale(of(read, "loss")),
         "norm of the first token's value": -scale(of(read, "value_ratio")),
         "largest activation over the median": scale(of(read, "ratio")),
         "attention to the first token": scale(of(read, "attention")),
     }
+    if not logs:
+        strongest = read[ROW]["strongest"].transpose("type", "run", "step")
+        rising["later tokens aligned with the first"] = of(read, "secondary")
+        rising |= {f"a head that attends to {kind}": strongest.sel(type=name).values for name, kind in TYPES.items()}
+    return in_order(np.array(steps(read)), rising)
 
 
 def order(read: Numbers) -> list[Row]:
     """The step of each event, and how much later it is than the one before, paired by seed, on both scales."""
-    found = []
-    for of_events, scale in ((events, ""), (log_events, ", in logarithms")):
+    rows = []
+    for logs, scale in ((False, ""), (True, ", in logarithms")):
         before = None
-        for name, at in of_events(read).items():
-            found.append(Row(name, "order", f"step from which half of the change is made{scale}", read.interval(at)))
+        for name, at in events(read, logs).items():
+            rows.append(Row(name, "order", f"step from which half of the change is made{scale}", read.interval(at)))
             if before is not None:
-                found.append(Row(name, "order", f"steps after the line above{scale}", read.interval(at - before)))
+                rows.append(Row(name, "order", f"steps after the line above{scale}", read.interval(at - before)))
             before = at
-    return found
+    return rows
 
 
 def timeline(read: Numbers) -> Drawing:
     """The events on two lines of time, by the middle of each change and of its logarithm."""
-    marks = {}
-    for title, found in (("halfway", events(read)), ("halfway in logarithms", log_events(read))):
-        marks[title] = [Mark(name, read.interval(at), "mean over seeds") for name, at in found.items()]
+    marks = {
+        title: [Mark(name, read.interval(at), "mean over seeds") for name, at in events(read, logs).items()]
+        for title, logs in (("halfway", False), ("halfway in logarithms", True))
+    }
     caption = f"""The first kept step at and after which each quantity is beyond the middle of its first and last value, or of
         their logarithms: means over the seeds with such a step, of {read[ROW].sizes["run"]}; bars: 95% intervals."""
     return Drawing("timeline", points(marks, "training step"), caption)
@@ -212,18 +218,12 @@ def timeline(read: Numbers) -> Drawing:
 def checkpoints(read: Numbers) -> Drawing:
     """The sinks, what feeds them and the loss over steps, without an edit and with each."""
     x, names = list(steps(read)), (NO_EDIT, MASKED, DROPPED)
-    labels = {
-        "sink_0": "heads that sink\non key 0 (%)",
-        "sink_1": "heads that sink\non key 1 (%)",
-        "ratio": "largest |h| of token 0\nover its median",
-        "value_ratio": "norm of token 0's value\nover others'",
-        "loss": "loss\n(nats per token)",
-    }
     panels = []
-    for name, label in labels.items():
+    for name in ("sink_0", "sink_1", "ratio", "value_ratio", "loss"):
         values = [of(read, name, edit) for edit in names]
         limits = (float(np.min(values)), float(np.max(values))) if name == "loss" else None  # no 0, beside which changes vanish
         shown = [Line(edit, x, [*map(read.interval, of_edit.T)]) for edit, of_edit in zip(names, values, strict=True)]
+        label = textwrap.fill(MEASURES[name][0], LABEL)
         panels.append(Panel("", label, shown, log=name == "ratio", limits=limits))
     grid = [panels[start : start + MOST_COLUMNS] for start in range(0, len(panels), MOST_COLUMNS)]
     caption = f"""Models of {read[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit and with each.
@@ -234,6 +234,7 @@ def checkpoints(read: Numbers) -> Drawing:
 # The edits of `emergence/causal` on every model that a training kept, and their measurements.
 
 
+LABEL = 24  # characters in a line of a y label
 MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
 PROBE = sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "resid_first_cosine", "value_norm", "nll")
@@ -250,13 +251,8 @@ def training(config: Settings) -> Pretrain:
     return documents.build(Pretrain, values, config.size)
 
 
-def measure(trained: Trained, config: Settings) -> xarray.Dataset:
-    """The effects of the edits on every kept model of every run, on the first tokens of held-out blocks (`of_folder`)."""
-    return of_folder(trained.folder, config)
-
-
-def of_folder(folder: Path, config: Settings) -> xarray.Dataset:
-    """Collect the measurements of existing models, also of an unfinished training: float[run, step, edit], NaN if missing.
+def measure(config: Settings, trained: Trained) -> xarray.Dataset:
+    """The effects of the edits on every kept model, on the first tokens of held-out blocks: float[run, step, edit], or NaN.
 
     sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. attention: on key 0, mean over heads. ratio: max |h| over
     median |h| of token 0, largest over depths. value_ratio: norm of token 0's value over the mean of the others', smallest over
@@ -266,46 +262,32 @@ def of_folder(folder: Path, config: Settings) -> xarray.Dataset:
     Of types of heads, float[type, run, step]: strongest, the largest attention of any head to the type's target minus its
     mean attention to random ones; heads, per cent of all that attend to it more than to any set of random targets.
     """
-    task = PretrainTask(training(config))
+    folder, task = trained.folder, PretrainTask(training(config))
     source = task.open(silent)
     tokens = np.asarray(source.held_out()["tokens"])[: config.prompts, : config.length]
     text = {"text": dict(source.card)}
     swept = sinkjax.sweep_models(folder, tokens, EDITS, PROBE, out=folder / SWEEPS, dtype=config.dtype, attributes=text)
     seeds = [run.seed for run in table(task.config, task)]
     steps = sorted({member.step for member in in_folder(folder) if member.step is not None})
-    found = {name: np.full((len(seeds), len(steps), len(EDITS)), np.nan) for name in MEASURED}
-    for row in range(swept.sizes["checkpoint"]):
-        one = swept.isel(checkpoint=row)
-        place = int(one["run"]), steps.index(int(one["step"]))
-        for name, of in MEASURED.items():
-            found[name][place] = of(one, config).mean(axis=-1)
-    axes = {"run": seeds, "step": steps, "edit": [edit.label for edit in EDITS]}
-    variables: dict[str, tuple[tuple[str, ...], NDArray[Any]]] = {name: ((*axes,), values) for name, values in found.items()}
     period = min(PERIOD, (task.config.context - 1) // 2)
     types = head_types(folder, period=period, draws=DRAWS, seed=config.seed, dtype=config.dtype)
+
+    def grid(data: xarray.Dataset, of_checkpoints: Any) -> NDArray[Any]:
+        """Put values of checkpoints in the places of their runs and steps: [..., checkpoint] -> [run, step, ...]."""
+        values = np.stack(of_checkpoints)
+        found = np.full((len(seeds), len(steps), *values.shape[1:]), np.nan)
+        found[data["run"].values, [steps.index(step) for step in data["step"].values]] = values
+        return found
+
+    each = [swept.isel(checkpoint=number) for number in range(swept.sizes["checkpoint"])]
+    variables: dict[str, Any] = {
+        name: (("run", "step", "edit"), grid(swept, [of(one, config.eps).mean(axis=-1) for one in each]))
+        for name, (_, of) in MEASURES.items()
+    }
     above = (types["score"] - types["null"]).max(("layer", "head"))
     beyond = 100 * (types["p"] * (1 + DRAWS) < 1.5).mean(("layer", "head"))  # only the score itself is that large
     for name, of_types in (("strongest", above), ("heads", beyond)):
-        grid = np.full((types.sizes["type"], len(seeds), len(steps)), np.nan)
-        for number, (run, step) in enumerate(zip(types["run"].values, types["step"].values, strict=True)):
-            grid[:, run, steps.index(int(step))] = of_types.isel(checkpoint=number)
-        variables[name] = (("type", "run", "step"), grid)
+        by_type = np.moveaxis(grid(types, of_types.transpose("checkpoint", "type").values), -1, 0)
+        variables[name] = (("type", "run", "step"), by_type)
+    axes = {"run": seeds, "step": steps, "edit": [edit.label for edit in EDITS]}
     return xarray.Dataset(variables, axes | {"type": types["type"].values})
-
-
-def value_ratio(data: xarray.Dataset, config: Settings) -> NDArray[Any]:
-    """Smallest norm of token 0's value over the mean of the others', over layers: float[edit, prompt]."""
-    norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
-    return np.asarray((norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1))
-
-
-# name of a variable -> float[edit, prompt] of one checkpoint's sweep
-MEASURED: dict[str, Callable[[xarray.Dataset, Settings], NDArray[Any]]] = {
-    "sink_0": lambda data, config: 100 * metrics.sink_rate(data, 0, config.eps),
-    "sink_1": lambda data, config: 100 * metrics.sink_rate(data, 1, config.eps),
-    "attention": lambda data, config: data["attention_received"].sel(key=0).mean(("layer", "head")).values,
-    "ratio": lambda data, config: metrics.top1_over_median(data, 0).max(axis=-1),
-    "value_ratio": value_ratio,
-    "secondary": lambda data, config: 100 * metrics.secondary_sinks(data).share.mean(axis=-1),
-    "loss": lambda data, config: metrics.mean_nll(data),
-}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
@@ -43,11 +43,13 @@ class Scored(Averaged):
     """rotary indices of queries and keys in the first block's scores"""
 
 
-NORMS = ("||k||, key-value heads joined", "||k||, repeated to query heads")
-COSINES = {
-    "cosine with q_avg, key-value heads joined": "cosine_kv",
-    "cosine with q_avg, repeated to query heads": "cosine_repeated",
-    "cosine with q_avg, mean over query heads": "cosine_heads",
+NUMBERS = {  # of keys: kind -> name by each convention for grouped keys -> variable
+    "direction": {
+        "cosine with q_avg, key-value heads joined": "cosine_kv",
+        "cosine with q_avg, repeated to query heads": "cosine_repeated",
+        "cosine with q_avg, mean over query heads": "cosine_heads",
+    },
+    "size": dict.fromkeys(("||k||, key-value heads joined", "||k||, repeated to query heads"), "key_norm"),
 }
 PANELS = {"cosine_repeated": "query heads joined, keys repeated", "cosine_heads": "mean over query heads"}
 DOTS = 4000  # ordinary tokens drawn; more would only darken the cloud
@@ -56,8 +58,8 @@ POINTS, DISTANCES = 48, 64  # points of a line over indices and over distances
 ROUNDING = 1e-4  # relative to the largest score, and far above float32 rounding at these indices
 
 
-def bos_token(settings: OnText, model: Model) -> tuple[int, str]:
-    """Return the id and text of the BOS.
+def bos_and_mean(settings: Averaged, model: Model) -> tuple[jax.Array, NDArray[np.bool_], dict[str, Any]]:
+    """Return the embedding of the BOS and the mean of the others [2, d], which rows enter it, and the id and text of the BOS.
 
     Raises:
         Absent: Neither the config nor the model's files name one.
@@ -65,7 +67,9 @@ def bos_token(settings: OnText, model: Model) -> tuple[int, str]:
     """
     token, size = own_bos(settings), model.config.vocab_size or 0
     refuse(not 0 <= token < size, f"bos is the token id {token}, but the model's vocabulary has {size} tokens")
-    return token, model.tokenizer.decode([token]) if model.tokenizer else str(token)
+    rows = first_block.averaged(model, token, settings.special)
+    text = model.tokenizer.decode([token]) if model.tokenizer else str(token)
+    return first_block.bos_and_mean(model.params["embed"], token, rows), rows, {"bos": token, "bos_text": text}
 
 
 NORM_VARIABLES = (
@@ -74,19 +78,15 @@ NORM_VARIABLES = (
 )  # fmt: skip
 
 
-def first_keys(settings: OnText, special: bool, model: Model, batch: Batch) -> xarray.Dataset:
+def first_keys(settings: Averaged, model: Model, batch: Batch) -> xarray.Dataset:
     """Norms and cosines of the first-block keys of BOS, of the mean embedding and of every token.
 
     Args:
         settings: The study's settings.
-        special: Whether special tokens other than the BOS enter the mean embedding.
         model: The model; it must have a BOS.
         batch: Not read.
     """
-
-    token, text = bos_token(settings, model)
-    params, rows = model.params, first_block.averaged(model, token, special)
-    pair = first_block.bos_and_mean(params["embed"], token, rows)
+    params, (pair, rows, about) = model.params, bos_and_mean(settings, model)
     (_, query), keys = first_block.project(params, pair, model.config)
     both, every = (first_block.against(params, x, query, model.config) for x in (pair, params["embed"]))
     variables: dict[str, Any] = {name: ("vector", values) for name, values in both.items()}
@@ -94,7 +94,7 @@ def first_keys(settings: OnText, special: bool, model: Model, batch: Batch) -> x
     variables |= {"ordinary": ("token", first_block.tokens(model)), "averaged": ("token", rows)}
     heads = np.asarray(first_block.cosine(query, keys.repeat(model.config.group, axis=1)))
     variables["head_cosine"] = (("vector", "head"), heads)
-    return xarray.Dataset(variables, {"vector": [BOS, MEAN]}, {"bos": token, "bos_text": text})
+    return xarray.Dataset(variables, {"vector": [BOS, MEAN]}, about)
 
 
 def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
@@ -102,21 +102,12 @@ def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
     return np.flatnonzero((data["ordinary"].values == ordinary) & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
 
 
-def key_cosines(read: Numbers, of: Calculation) -> list[Row]:
-    """Cosines of the mean query with both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
-    return _ranked(read.data(of.name), {name: (variable, 1.0) for name, variable in COSINES.items()})
-
-
-def key_norms(read: Numbers, of: Calculation) -> list[Row]:
-    """Norms of both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
-    factors = 1.0, (read.architecture.heads / read.architecture.kv_heads) ** 0.5
-    return _ranked(read.data(of.name), {name: ("key_norm", factor) for name, factor in zip(NORMS, factors, strict=True)})
-
-
-def _ranked(data: xarray.Dataset, columns: Mapping[str, tuple[str, float]]) -> list[Row]:
-    """Make the rows of both vectors. columns: Name -> a variable and a factor."""
-    rows = []
-    for vector, (name, (variable, factor)) in itertools.product((BOS, MEAN), columns.items()):
+def key_rows(read: Numbers, of: Calculation, kind: Literal["direction", "size"]) -> list[Row]:
+    """Cosines of the mean query with both keys, or their norms (`NUMBERS`), ranked among the ordinary tokens."""
+    data, rows = read.data(of.name), []
+    repeated = (read.architecture.heads / read.architecture.kv_heads) ** 0.5  # norm of a key repeated to query heads over its own
+    for vector, (name, variable) in itertools.product((BOS, MEAN), NUMBERS[kind].items()):
+        factor = repeated if kind == "size" and "repeated" in name else 1.0
         value = float(factor * data[variable].sel(vector=vector))
         rank = Rank.among(value, factor * data[f"token_{variable}"].values[others(data)])
         rows.append(Row(vector, "vector", name, constant(value), rank=rank))
@@ -163,26 +154,22 @@ def _names(data: xarray.Dataset) -> tuple[str, str]:
 SCORE_VARIABLES = ("control_mean_score", "control_received", "mean_score", "received", "score")
 
 
-def first_scores(settings: OnText, indices: int, tokens: int, special: bool, model: Model, batch: Batch) -> xarray.Dataset:
+def first_scores(settings: Scored, tokens: int, model: Model, batch: Batch) -> xarray.Dataset:
     """Scores of the mean query with the keys of BOS and of the mean embedding, at all pairs of rotary indices.
 
     Args:
         settings: The study's settings.
-        indices: How many rotary indices.
         tokens: How many random ordinary tokens take the place of the BOS.
-        special: Whether special tokens other than the BOS enter the mean embedding.
         model: The model; it must have a BOS.
         batch: Not read.
     """
-
-    (token, text), embed = bos_token(settings, model), model.params["embed"]
-    pair = first_block.bos_and_mean(embed, token, first_block.averaged(model, token, special))
-    ordinary = np.flatnonzero(first_block.averaged(model, token, special=False))
+    pair, _, about = bos_and_mean(settings, model)
+    ordinary = np.flatnonzero(first_block.averaged(model, about["bos"], special=False))
     rng = intervals.generator(settings.seed, "kiya/rope controls")
     drawn = rng.choice(ordinary, min(tokens, ordinary.size), replace=False)
-    vectors = jnp.concatenate([pair, embed[jnp.asarray(drawn)].astype(pair.dtype)])
+    vectors = jnp.concatenate([pair, model.params["embed"][jnp.asarray(drawn)].astype(pair.dtype)])
     queries, keys = first_block.project(model.params, vectors, model.config)
-    scores, means, received = map(np.asarray, first_block.grid(queries[1], keys, model.config, indices))
+    scores, means, received = map(np.asarray, first_block.grid(queries[1], keys, model.config, settings.indices))
     variables = {
         "score": (("vector", "head", "query", "key"), scores),
         "mean_score": (("vector", "head"), means[:2]),
@@ -190,7 +177,7 @@ def first_scores(settings: OnText, indices: int, tokens: int, special: bool, mod
         "control_mean_score": (("control", "head"), means[2:]),
         "control_received": (("control", "head", "key"), received[2:]),
     }
-    return xarray.Dataset(variables, {"vector": [BOS, MEAN], "control": drawn}, {"bos": token, "bos_text": text})
+    return xarray.Dataset(variables, {"vector": [BOS, MEAN], "control": drawn}, about)
 
 
 def scores_of_bos(read: Numbers, of: Calculation) -> list[Row]:

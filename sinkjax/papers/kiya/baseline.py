@@ -11,10 +11,12 @@ import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Probe, metrics
-from sinkjax.papers.background._massive import STAGE_RATIO, stages
+from sinkjax.papers.background._massive import STAGE_RATIO, massive_prompts, stages
 from sinkjax.study import *
 from sinkjax.study import MEDIANS, SIZES, below, largest_elsewhere, strongest_other_sink
 from sinkjax.study.measures import largest
+
+MASSIVE = "An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,8 @@ def study(lab: Lab, s: Settings) -> None:
     half, first = layer(lab.half), layer(0)
     seen, other = attention_to(0, lab.half), strongest_other_attention(0, lab.half)
     sink, other_sink, seen_first = sink_rate(0, s.eps), strongest_other_sink(0, s.eps), attention_to(0, 0)
-    size, elsewhere, share, lag = largest_activation(0), largest_elsewhere(0), massive_share(0), sink_lag(0, s.eps)
+    size, elsewhere, lag = largest_activation(0), largest_elsewhere(0), sink_lag(0, s.eps)
+    share = massive_prompts(0, "documents", MEDIANS, MASSIVE)
     large, early = activation_ratio(half), activation_ratio(first)
 
     columns = (sink, other_sink, size, elsewhere, share, lag, seen, seen_first)
@@ -59,15 +62,6 @@ def activation_ratio(layers: Layers) -> Measure:
         return np.asarray(found[..., 0] / np.nanmedian(found[..., 1:], axis=-1))
 
     return Measure(f"largest |h| at position 0 over that at a typical other position in {layers.label}", of, SIZES, log=True)
-
-
-def massive_share(position: int) -> Measure:
-    """100 for a document with a massive activation at a position after some layer, else 0 (Sun et al. 2024)."""
-
-    note = "An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024)."
-    name = f"documents with a massive activation at position {position} (%)"
-    of = partial(metrics.massive_activations, position=position)
-    return percentage(name, lambda data: 100 * of(data)[..., 1:].max(axis=-1), MEDIANS, note=note, position=position)
 
 
 def sink_lag(position: int, eps: float) -> Measure:

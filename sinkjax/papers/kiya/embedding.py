@@ -13,8 +13,7 @@ from sinkjax.papers.kiya._first_keys import (
     Averaged,
     first_keys,
     key_cosine_by_head,
-    key_cosines,
-    key_norms,
+    key_rows,
     vocabulary,
 )
 from sinkjax.study import Lab
@@ -29,8 +28,8 @@ def study(lab: Lab, s: Settings) -> None:
     """The first key of the BOS."""
     lab.needs("norm", "norm before attention", "embedding without positions", "plain embedding", "rotation after all norms")
     lab.needs_bos()
-    keys = lab.calculate("keys", partial(first_keys, s, s.special), NORM_VARIABLES, declared={"first_keys": s.special})
-    lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: key_cosines(read, keys))
-    lab.describe("size", "Kiya et al. 2026, section 3", lambda read: key_norms(read, keys))
+    keys = lab.calculate("keys", partial(first_keys, s), NORM_VARIABLES, declared={"first_keys": s.special})
+    lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: key_rows(read, keys, "direction"))
+    lab.describe("size", "Kiya et al. 2026, section 3", lambda read: key_rows(read, keys, "size"))
     lab.draw(vocabulary, keys)
     lab.draw(key_cosine_by_head, keys)

@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sinkjax import Edit, add_logit, attend_self, edit, mask_key, swap_embeddings
 from sinkjax.analysis.summary import Row
@@ -25,8 +21,7 @@ from sinkjax.papers.kiya._first_keys import (
     Scored,
     first_keys,
     first_scores,
-    key_cosines,
-    key_norms,
+    key_rows,
     score_maps,
 )
 from sinkjax.report.figures import heatmaps
@@ -70,21 +65,20 @@ def study(lab: Lab, s: Settings) -> None:
     edits = {Layers(label): edit for label, edit in {**swapped, **masked, **alone}.items()}
     of_attention = lab.sweep("figures", edits, columns, bos="own", probe=maps_probe(s.length, layers))
     lab.noop(swap_embeddings(p, p), add_logit(0, 0.0), edit("logits", "add", 0.0, queries=p, relation="others"))
-    keys = lab.calculate("keys", partial(first_keys, s, s.special), NORM_VARIABLES, declared={"first_keys": s.special})
-    given = (s.indices, 0, s.special)
-    scores = lab.calculate("scores", partial(first_scores, s, *given), SCORE_VARIABLES, declared={"first_scores": list(given)})
-    lab.describe("direction", "Kiya et al. 2026, section 3", lambda read: beside_the_paper(key_cosines(read, keys), DIRECTION))
-    lab.describe("size", "Kiya et al. 2026, section 3", lambda read: beside_the_paper(key_norms(read, keys), SIZE))
+    keys = lab.calculate("keys", partial(first_keys, s), NORM_VARIABLES, declared={"first_keys": s.special})
+    scores = lab.calculate("scores", partial(first_scores, s, 0), SCORE_VARIABLES, {"first_scores": [s.indices, 0, s.special]})
+    section = "Kiya et al. 2026, section 3"
+    lab.describe("direction", section, lambda read: beside_the_paper(key_rows(read, keys, "direction"), DIRECTION))
+    lab.describe("size", section, lambda read: beside_the_paper(key_rows(read, keys, "size"), SIZE))
 
-    def draw(number: int, figures: str, edits: Iterable[str] = ()) -> None:
-        lab.draw(maps_of, of_attention.name, f"{number}", figures, tuple(edits), layers)
-        lab.draw(activations_of, of_attention.name, f"{number}", figures, tuple(edits))
+    def draw(number: int, figures: str, *labels: str) -> None:
+        lab.draw(maps_and_activations, of_attention.name, number, figures, labels, layers)
 
     draw(1, "Figs. 1a, 6")
-    draw(2, "Figs. 2, 7", swapped)
+    draw(2, "Figs. 2, 7", *swapped)
     lab.draw(score_maps, scores)
-    draw(4, "Figs. 4, 8", masked)
-    draw(5, "Figs. 5, 9", alone)
+    draw(4, "Figs. 4, 8", *masked)
+    draw(5, "Figs. 5, 9", *alone)
 
 
 def _edits(what: str, make: partial[Edit], single: tuple[int, ...], layers: int) -> dict[str, Edit]:
@@ -95,37 +89,34 @@ def _edits(what: str, make: partial[Edit], single: tuple[int, ...], layers: int)
 
 def beside_the_paper(rows: Iterable[Row], published: Mapping[str, float]) -> list[Row]:
     """Numbers of the first keys by each convention for grouped keys, and whether they equal the published ones."""
-    found = []
-    for row in rows:
-        number, value = published[row.condition], row.value.mean
-        equal = value is not None and abs(value - number) < ROUNDED
+
+    def beside(row: Row, number: float) -> Row:
+        equal = row.value.mean is not None and abs(row.value.mean - number) < ROUNDED
         label = f"{row.condition} (in the paper {number:.3f}, {'equal' if equal else 'not equal'})"
-        found.append(replace(row, condition=label, rank=None))
-    return found
+        return replace(row, condition=label, rank=None)
+
+    return [beside(row, published[row.condition]) for row in rows]
 
 
-def maps_of(read: Numbers, store: str, number: str, figures: str, labels: tuple[str, ...], layers: tuple[int, ...]) -> Drawing:
-    """Attention maps of the first prompt, mean over heads, without an edit and under some, in the paper's layers."""
-    data = read[store]
-    shown = map_data(data)
-    chosen = [UNEDITED, *labels]
-    texts = data.attrs["study"]["token_texts"][0][: min(TOKENS, shown.sizes["query"])]
+def maps_and_activations(
+    read: Numbers, store: str, number: int, figures: str, labels: tuple[str, ...], layers: tuple[int, ...]
+) -> list[Drawing]:
+    """Attention maps of the first prompt in the paper's layers, and the largest |h|, without an edit and under some."""
+    data, chosen = read[store], [UNEDITED, *labels]
+    weights, sizes = map_data(data), data["resid_max"].mean("prompt")[..., :TOKENS]
+    texts = data.attrs["study"]["token_texts"][0][: min(TOKENS, weights.sizes["query"])]
     ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
-    values = shown.sel(edit=chosen).isel(prompt=0).sel(layer=list(layers)).mean("head").values
+    maps = weights.sel(edit=chosen).isel(prompt=0).sel(layer=list(layers)).mean("head").values
     if labels:
-        figure = heatmaps.maps(values, chosen, layers, ticks, COUNT_FROM)
+        of_weights = heatmaps.maps(maps, chosen, layers, ticks, COUNT_FROM)
     else:
-        figure = heatmaps.by_layer(values[0], layers, ticks, COUNT_FROM)
-    caption = f"{figures}: attention maps of one prompt, mean over heads. {SCALE}"
-    return read.drawing(f"{number}-attention", figure, caption, store, bands=False)
-
-
-def activations_of(read: Numbers, store: str, number: str, figures: str, labels: tuple[str, ...]) -> Drawing:
-    """The largest |h| by depth and position, mean over prompts, without an edit and under some."""
-    every: NDArray[Any] = read[store]["resid_max"].mean("prompt").values[..., :TOKENS]
-    names = [*map(str, read[store]["edit"].values)]
-    chosen = [UNEDITED, *labels]
-    values = np.stack([every[names.index(label)] for label in chosen])
-    figure = heatmaps.activations(values, chosen, heatmaps.colour_limits(every), COUNT_FROM)
-    caption = f"{figures}: largest |h| by depth and position, mean over prompts. {SCALE}"
-    return read.drawing(f"{number}-activations", figure, caption, store, bands=False)
+        of_weights = heatmaps.by_layer(maps[0], layers, ticks, COUNT_FROM)
+    of_sizes = heatmaps.activations(sizes.sel(edit=chosen).values, chosen, heatmaps.colour_limits(sizes.values), COUNT_FROM)
+    drawn = {
+        "attention": (of_weights, "attention maps of one prompt, mean over heads"),
+        "activations": (of_sizes, "largest |h| by depth and position, mean over prompts"),
+    }
+    return [
+        read.drawing(f"{number}-{name}", figure, f"{figures}: {what}. {SCALE}", store, bands=False)
+        for name, (figure, what) in drawn.items()
+    ]

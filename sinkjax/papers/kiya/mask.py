@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sinkjax import Edit, add_logit, edit, mask_key
 from sinkjax.config_files.checks import positions, refuse
@@ -51,8 +52,7 @@ def study(lab: Lab, s: Settings) -> None:
     def attention_by_head(run: Unedited) -> np.ndarray:
         return np.asarray(finite(run.data(sink.asks))["attention_received"].isel(edit=0).sel(key=s.key).mean("prompt").values)
 
-    scores = lab.value("attention", attention_by_head, np.zeros((L, H)))
-    sets = [*top_heads(scores, s.head_shares, "attention"), *first_heads(L, H, s.head_shares)]
+    sets = head_sets(np.asarray(lab.value("attention", attention_by_head, np.zeros((L, H)))), s.head_shares)
 
     def random_heads(rng: np.random.Generator, case: Layers) -> Edit:
         drawn = sorted(divmod(int(one), H) for one in rng.choice(L * H, len(case.heads or ()), replace=False))
@@ -123,33 +123,22 @@ def hide_from_heads(key: int, heads: Sequence[Head], layers: int, count: int) ->
     return edit("logits", "add", value, keys=key, relation="others", layers=sorted({layer for layer, _ in heads}))
 
 
-def top_heads(scores: ArrayLike, shares: Sequence[float], what: str) -> list[Layers]:
-    """Return the heads with the largest scores, for each share of all heads, rounded to whole layers.
+def head_sets(scores: NDArray[Any], shares: Sequence[float]) -> list[Layers]:
+    """Return sets of heads: those that attend most to the key, and as many of the first layers.
 
     Args:
-        scores: float[layer, head].
-        shares: Shares of all heads, between 0 and 1.
-        what: The name of the scores.
+        scores: Attention to the key, float[layer, head].
+        shares: Shares of all heads, between 0 and 1, rounded to whole layers, but neither none nor all of them.
     """
-    (layers, heads), order = np.shape(scores), np.argsort(-np.ravel(scores), kind="stable")
-    sizes = _sizes(layers, heads, shares)
-    return [_heads(f"the {size} heads with the largest {what}", order[:size], heads) for size in sizes]
-
-
-def first_heads(layers: int, heads: int, shares: Sequence[float]) -> list[Layers]:
-    """Return the heads of the first layers, as many as in `top_heads`."""
-    sizes = _sizes(layers, heads, shares)
-    return [_heads(f"the {size} heads of {upto(size // heads - 1).label}", np.arange(size), heads) for size in sizes]
+    (layers, heads), order = scores.shape, np.argsort(-scores.ravel(), kind="stable")
+    for share in shares:
+        refuse(not 0 < share < 1, f"a share of heads must lie between 0 and 1, not {share:g}")
+    sizes = sorted({heads * min(max(round(share * layers), 1), max(layers - 1, 1)) for share in shares})
+    top = [_heads(f"the {size} heads with the largest attention", order[:size], heads) for size in sizes]
+    return top + [_heads(f"the {size} heads of {upto(size // heads - 1).label}", np.arange(size), heads) for size in sizes]
 
 
 def _heads(label: str, numbers: NDArray[np.intp], heads: int) -> Layers:
-    """Return a place of heads with numbers layer * H + head."""
-    found = tuple((int(number) // heads, int(number) % heads) for number in numbers)
-    return Layers(label, tuple(sorted({one for one, _ in found})), found, x=len(found))
-
-
-def _sizes(layers: int, heads: int, shares: Sequence[float]) -> list[int]:
-    """Return the number of heads of each share, in whole layers, but neither none nor all of them."""
-    for share in shares:
-        refuse(not 0 < share < 1, f"a share of heads must lie between 0 and 1, not {share:g}")
-    return sorted({heads * min(max(round(share * layers), 1), max(layers - 1, 1)) for share in shares})
+    """Return the heads with numbers layer * H + head."""
+    chosen = tuple(divmod(int(number), heads) for number in numbers)
+    return Layers(label, tuple(sorted({layer for layer, _ in chosen})), chosen, x=len(chosen))

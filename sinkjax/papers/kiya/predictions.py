@@ -14,16 +14,14 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import Capture, Edit, Site, attend_self, compose, edit, mask_key, swap_embeddings
 from sinkjax.analysis import intervals
-from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions
-from sinkjax.papers._edits import hide_behind
+from sinkjax.papers._shared import exact_rows, hide_behind
 from sinkjax.papers.background.elsewhere import rows_of
 from sinkjax.papers.kiya.scan import HALF, chosen, compared
 from sinkjax.report.figures.dots import Cloud, scatter
@@ -122,7 +120,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     every = predictions(predicted, s)
     measured = partial(shares, every, sweeps, whole)
-    lab.describe("sink", "the premise", lambda read: premise(read, masked, whole, lab.half))
+    lab.describe("sink", "the premise", lambda read: premise(read, masked, whole, strongest_later_attention(0, lab.half)))
     for name in sweeps:
         lab.describe(name, "ours", partial(counts, name, every, measured))
     lab.describe("each", "ours", partial(each_one, every, measured))
@@ -140,13 +138,12 @@ def rows_at(positions: tuple[int, ...], run: Unedited) -> NDArray[Any]:
     return np.asarray(np.nan_to_num(found))  # NaN: beyond a prompt
 
 
-def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> dict[str, Any]:
+def predict(s: Settings, run: Unedited) -> dict[str, Any]:
     """Predict every outcome from a scan of single tokens; nothing is edited.
 
     Args:
         s: The study's settings.
         run: The model and the prompts.
-        known: A scan of some of the tokens, next to the same prompts.
 
     Returns:
         "tokens", "texts", "ratios": the tokens that are put at a position, up to half of them exceptions to what most tokens do.
@@ -155,16 +152,13 @@ def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> 
     model, batch = run.model, run.batch
     places = [*dict.fromkeys((1, *s.positions))]
     own_tokens = np.asarray(batch.tokens)[:, places]
-    alone = partial(sinkjax.scan, model, text=batch.tokens, lengths=batch.lengths, distance=s.distance, eps=s.eps)
     drawn = chosen(model, s.scanned, s.seed)
     ids = np.union1d(drawn, own_tokens)
-    left = ids if known is None else np.setdiff1d(ids, known["token"])
-    parts = [*([] if known is None else [known]), *([alone(left)] if left.size else [])]
-    data = xarray.concat(parts, "token", data_vars="minimal", coords="minimal", compat="override").sel(token=ids)
-    found, rng = compared(data), intervals.generator(s.seed, "kiya/predictions tokens")
+    data = sinkjax.scan(model, ids, text=batch.tokens, lengths=batch.lengths, distance=s.distance, eps=s.eps)
+    alone, rng = compared(data), intervals.generator(s.seed, "kiya/predictions tokens")
     candidates = np.flatnonzero(np.isin(ids, drawn))
-    most = found.makes[candidates].mean() > HALF
-    odd, usual = (candidates[(found.makes[candidates] == most) == kind] for kind in (False, True))
+    most = alone.makes[candidates].mean() > HALF
+    odd, usual = (candidates[(alone.makes[candidates] == most) == kind] for kind in (False, True))
     few = min(len(odd), max(s.tokens // 2, s.tokens - len(usual)))
     counts = ((odd, few), (usual, min(s.tokens - few, len(usual))))
     put = np.concatenate([rng.choice(kind, count, replace=False) for kind, count in counts])
@@ -172,9 +166,9 @@ def predict(s: Settings, run: Unedited, known: xarray.Dataset | None = None) -> 
     rows = np.searchsorted(ids, own_tokens)
 
     def facts(where: NDArray[Any]) -> dict[str, Any]:
-        return {"tokens": ids[where].tolist(), "texts": text[where].tolist(), "ratios": found.ratio[where].tolist()}
+        return {"tokens": ids[where].tolist(), "texts": text[where].tolist(), "ratios": alone.ratio[where].tolist()}
 
-    return {**facts(put), "documents": {"positions": places, **facts(rows)}, "scanned": len(ids), "layer": found.layer}
+    return {**facts(put), "documents": {"positions": places, **facts(rows)}, "scanned": len(ids), "layer": alone.layer}
 
 
 def predictions(predicted: dict[str, Any], s: Settings) -> list[Prediction]:
@@ -206,31 +200,25 @@ def shares(every: list[Prediction], sweeps: dict[str, tuple[Sweep, Measure]], wh
     return np.asarray(shares)
 
 
-def premise(read: Numbers, sweep: Sweep, whole: Measure, layer: int) -> list[Row]:
+def premise(read: Numbers, sweep: Sweep, *measures: Measure) -> list[Row]:
     """The sink whose move is predicted: attention to key 0, and to the strongest other key."""
-    measures = (whole, strongest_later_attention(0, layer))
-    return [Row("no edit", "no edit", one.name, constant(float(read.first(one, sweep).mean()))) for one in measures]
+    return exact_rows("no edit", "no edit", {measure.name: read.first(measure, sweep).mean() for measure in measures})
 
 
 def counts(name: str, every: list[Prediction], measured: Measured, read: Numbers) -> list[Row]:
     """Count the right and the wrong predictions of an intervention."""
     of = np.array([one.intervention == name for one in every])
     sink, found = np.array([one.sink for one in every])[of], measured(read)[of] > HALF
-    numbers = {
-        "predictions": of.sum(),
-        "right": (sink == found).sum(),
-        "a sink predicted": sink.sum(),
-        "a sink predicted, and right": (sink & found).sum(),
-        "no sink predicted": (~sink).sum(),
-        "no sink predicted, and right": (~sink & ~found).sum(),
-    }
-    return [Row(name, name, number, constant(float(value))) for number, value in numbers.items()]
+    numbers = {"predictions": of.sum(), "right": (sink == found).sum()}
+    for kind, predicted in {"a sink predicted": sink, "no sink predicted": ~sink}.items():
+        numbers |= {kind: predicted.sum(), f"{kind}, and right": (predicted & (sink == found)).sum()}
+    return exact_rows(name, name, numbers)
 
 
 def each_one(every: list[Prediction], measured: Measured, read: Numbers) -> list[Row]:
     """List the measured share of every prediction."""
-    pairs = zip(every, measured(read).tolist(), strict=True)
-    return [Row(one.label, f"{one.intervention}, one by one", SHARE, constant(share)) for one, share in pairs]
+    pairs = zip(every, measured(read), strict=True)
+    return [row for one, share in pairs for row in exact_rows(one.label, f"{one.intervention}, one by one", {SHARE: share})]
 
 
 def predicted_and_measured(every: list[Prediction], measured: Measured, read: Numbers, sweep: Sweep) -> Drawing:
@@ -243,9 +231,9 @@ def predicted_and_measured(every: list[Prediction], measured: Measured, read: Nu
         "context": "control: put into texts, not isolated",
         "permuted": "control: the text's own token, its row permuted",
     }
-    ratio, share = np.array([one.ratio for one in every]), measured(read)
-    of = {name: np.array([one.intervention == name for one in every]) for name in titles}
-    clouds = [Cloud(title, ratio[of[name]], share[of[name]]) for name, title in titles.items()]
+    dots = np.array([[one.ratio for one in every], measured(read)])
+    name_of = np.array([one.intervention for one in every])
+    clouds = [Cloud(title, *dots[:, name_of == name]) for name, title in titles.items()]
     figure = scatter({"": clouds}, "largest |h| alone, over the first token's", "attention, over the first key's", log="x")
     caption = f"Attention to each token over that to key 0, against its activation alone; above {HALF:g} a sink was predicted."
     return read.drawing("predicted-and-measured", figure, caption, sweep.name, bands=False)

@@ -46,8 +46,8 @@ def study(lab: Lab, s: Settings) -> None:
         position = case["position"]
         return swap_indices(lab.random_position(rng, but=(0, position), least=1), position, s.length)
 
-    given = (s.indices, s.tokens, s.special)
-    scores = lab.calculate("scores", partial(first_scores, s, *given), SCORE_VARIABLES, declared={"first_scores": list(given)})
+    declared = {"first_scores": [s.indices, s.tokens, s.special]}
+    scores = lab.calculate("scores", partial(first_scores, s, s.tokens), SCORE_VARIABLES, declared)
     swaps = {ALL.at(position=position): swap_indices(0, position, s.length) for position in s.positions}
     indices = lab.sweep("indices", swaps, (seen, sink, size), another_pair)
     lab.noop(swap_indices(8, 8, s.length))

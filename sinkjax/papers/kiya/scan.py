@@ -6,7 +6,6 @@ forward of it says what isolating it anywhere in a text would show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
+from sinkjax.papers._shared import exact_rows
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.report.figures.lines import histogram
 from sinkjax.report.section import Drawing
@@ -66,16 +65,15 @@ def study(lab: Lab, s: Settings) -> None:
 
 def distribution(data: xarray.Dataset) -> list[Row]:
     """How many tokens are like the first one, and percentiles of their activation, state and keys."""
-    alone, special, size = compared(data), data["special"].values, "largest |h| after layer"
-    in_text = {"first token of the texts": "first_largest", "a typical later token of the texts": "other_largest"}
-    sizes = {name: constant(float(data[of][alone.layer])) for name, of in in_text.items()}
-    rows = [Row(name, "in text", f"{size} {alone.layer}", value) for name, value in sizes.items()]
+    alone, special, rows = compared(data), data["special"].values, list[Row]()
+    for name, of in {"first token of the texts": "first_largest", "a typical later token of the texts": "other_largest"}.items():
+        rows += exact_rows(name, "in text", {f"largest |h| after layer {alone.layer}": data[of][alone.layer]})
     return [*rows, *_of("ordinary tokens", alone, ~special), *_of("special tokens", alone, special)]
 
 
-def _of(kind: str, found: Alone, where: np.ndarray) -> Iterator[Row]:
+def _of(kind: str, found: Alone, where: NDArray[np.bool_]) -> list[Row]:
     if not where.any():
-        return
+        return []
     numbers = {
         "tokens": where.sum(),
         f"tokens with more than {HALF:g} of the first token's largest |h|": found.makes[where].sum(),
@@ -85,8 +83,7 @@ def _of(kind: str, found: Alone, where: np.ndarray) -> Iterator[Row]:
     numbers |= {f"{RATIO}, percentile {part:g}": np.percentile(found.ratio[where], part) for part in PERCENTILES}
     numbers[f"{COSINE}, percentile 5"] = np.percentile(found.cosine[where], 5)
     numbers[f"{COSINE}, median"] = np.median(found.cosine[where])
-    for name, number in numbers.items():
-        yield Row(kind, kind, name, constant(float(number)))
+    return exact_rows(kind, kind, numbers)
 
 
 def exceptions(data: xarray.Dataset) -> list[Row]:
@@ -96,10 +93,10 @@ def exceptions(data: xarray.Dataset) -> list[Row]:
     order = np.argsort(found.ratio if most else -found.ratio, kind="stable")
     odd = order[(found.makes != most)[order]]
     series = f"{len(odd):,} of {len(order):,} tokens that {'make no sink' if most else 'make a sink'} alone"
-    rows = [Row(series, series, "tokens", constant(float(len(odd))))]
+    rows = exact_rows(series, series, {"tokens": len(odd)})
     for one in odd[:NAMED]:
-        numbers = {RATIO: found.ratio, COSINE: found.cosine, f"{LIKE} (%)": 100 * found.like}
-        rows += [Row(named[one], series, name, constant(float(values[one]))) for name, values in numbers.items()]
+        numbers = {RATIO: found.ratio[one], COSINE: found.cosine[one], f"{LIKE} (%)": 100 * found.like[one]}
+        rows += exact_rows(named[one], series, numbers)
     return rows
 
 

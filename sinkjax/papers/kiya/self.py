@@ -15,7 +15,7 @@ import numpy as np
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import among, positions
-from sinkjax.papers._edits import cut_links, hide_behind, see_only
+from sinkjax.papers._shared import cut_links, hide_behind, see_only
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
 from sinkjax.study import *
@@ -63,13 +63,11 @@ def study(lab: Lab, s: Settings) -> None:
     def isolated(place: Layers) -> dict[Layers, Edit]:
         return {place.at(position=p): attend_self(p, layers=place.layers) for p in s.positions}
 
-    cases = {case: edit for place in places for case, edit in isolated(place).items()}
-    alone = lab.sweep("alone", cases, columns, other_links)
+    alone = lab.sweep("alone", {case: edit for place in places for case, edit in isolated(place).items()}, columns, other_links)
     rng = lab.rng("see_only(F.position, key=random_position(below=F.position))")
     other_key = {ALL.at(position=p): see_only(p, lab.random_position(rng, below=p)) for p in s.positions}
     other = lab.sweep("other", other_key, columns, title="one other key")
-    both_edits = (isolated(forms) | isolated(ALL)).items()
-    hidden = {case: compose(edit, hide_behind(0, case["position"])) for case, edit in both_edits}
+    hidden = {case: compose(edit, hide_behind(0, case["position"])) for case, edit in (isolated(forms) | isolated(ALL)).items()}
     without_0 = lab.sweep("without-0", hidden, columns, title="key 0 hidden behind it")
     only_hidden = {ALL.at(position=p): hide_behind(0, p) for p in s.positions}
     free = lab.sweep("free", only_hidden, columns, title="not isolated, key 0 hidden behind it")

@@ -18,10 +18,10 @@ import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit
-from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.judgement import SMALL
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import positions, refuse
+from sinkjax.papers._shared import exact_rows
 from sinkjax.probes.statistics import PairView, column_sums
 from sinkjax.report.figures.dots import Cloud, scatter
 from sinkjax.report.section import Drawing
@@ -52,8 +52,7 @@ def study(lab: Lab, s: Settings) -> None:
     """Attention that is split between equal keys."""
     lab.needs("softmax", "causal mask")
     first = lab.donor("first", first_embedding, np.zeros((lab.prompts, lab.architecture.width)), of_edited=True)
-    last = max(s.places)
-    share, total = (own("tokens", partial(of, s.places, last)) for of in (first_share, together))
+    share, total = (own("tokens", partial(of, s.places, max(s.places))) for of in (first_share, together))
 
     def alone(count: int) -> Edit:
         return edit("logits", "set", -np.inf, queries=s.places[:count], relation="others")
@@ -134,31 +133,31 @@ def _to_sharers(read: Numbers, sweep: Sweep, s: Settings, count: int) -> tuple[N
 
 def by_key(sweep: Sweep, s: Settings, read: Numbers) -> list[Row]:
     """List the share of each key, all heads together."""
-    rows = []
+    rows = list[Row]()
     for count in s.counts:
         found = _to_sharers(read, sweep, s, count)[0].sum(axis=(0, 1))
         for key, share in zip((0, *s.places), found / found.sum(), strict=False):
             label = f"{sweep.title}, {count} isolated, key {key}"
-            rows.append(Row(label, sweep.title, "share of the attention to all of them (%)", constant(float(100 * share))))
+            rows += exact_rows(label, sweep.title, {"share of the attention to all of them (%)": 100 * share})
     return rows
 
 
 def by_head(sweep: Sweep, s: Settings, read: Numbers) -> list[Row]:
     """List how many sinking heads share equally, the median error, and the heads that share least equally."""
-    rows = []
+    rows = list[Row]()
     for count in s.counts:
         attention, sinks = _to_sharers(read, sweep, s, count)
         share, label = (count + 1) * attention[..., 0] / attention.sum(axis=-1), f"{sweep.title}, {count} isolated"
         error = np.where(sinks, np.abs(share - 1), -1.0)
-        numbers = {(label, "heads that sink on key 0 without an edit"): float(sinks.sum())}
+        numbers = {"heads that sink on key 0 without an edit": sinks.sum()}
         if sinks.any():
-            numbers[label, "of these, with a share within 1/10 of an equal one (%)"] = 100 * float((error[sinks] < SMALL).mean())
-            numbers[label, "error of key 0's share over an equal one, median (%)"] = 100 * float(np.median(error[sinks]))
+            numbers["of these, with a share within 1/10 of an equal one (%)"] = 100 * float((error[sinks] < SMALL).mean())
+            numbers["error of key 0's share over an equal one, median (%)"] = 100 * float(np.median(error[sinks]))
+        rows += exact_rows(label, sweep.title, numbers)
         for worst in np.argsort(-error, axis=None)[: min(WORST, sinks.sum())]:
             layer, head = np.unravel_index(worst, error.shape)
-            name = f"{label}, layer {layer}, head {head}"
-            numbers[name, "key 0's share over an equal one (%)"] = float(100 * share[layer, head])
-        rows += [Row(condition, sweep.title, name, constant(x)) for (condition, name), x in numbers.items()]
+            numbers = {"key 0's share over an equal one (%)": 100 * share[layer, head]}
+            rows += exact_rows(f"{label}, layer {layer}, head {head}", sweep.title, numbers)
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.norms import gains
 from sinkjax.model.site import Site
+from sinkjax.papers._shared import in_blocks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.study import Batch, Lab
 
@@ -74,41 +76,38 @@ def survey(model: Model, batch: Batch, chosen: Sequence[Neuron]) -> xarray.Datas
         prompt, [prompt]: massive_dim, the dim of the largest |h| at the first token, over depths.
     """
     places = tuple(np.unique(np.linspace(0, batch.lengths.min() - 1, PLACES).astype(int)).tolist())
-    parts = [_block(model, *prompts, places) for prompts in batch.blocks(BLOCK)]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    joined = in_blocks(batch, BLOCK, partial(_block, model, places))
     down, written, at, (gate, up) = model.params["layers"]["down"], _written(model), tuple(np.array(chosen).T), sizes(model)
     share, fed = (np.asarray(array) for array in _concentration(down, written))
     rows = np.square(np.asarray(down[at], np.float32) * np.asarray(written)[at[0]])  # [chosen, d]
-    found = {"gate_norm": gate, "up_norm": up, "concentration": share, "fed": fed}
-    found |= {name: joined[name].mean(0) for name in ("cosine_first", "cosine_others")}
-    own = {"own_first": joined["cosine_first"][:, *at], "own_others": joined["cosine_others"][:, *at]}
-    own["own_share"] = (rows / rows.sum(axis=1, keepdims=True))[:, joined["massive"]].T
-    return xarray.Dataset(
-        {name: (AXES, values) for name, values in found.items()}
-        | {name: (("prompt", "chosen"), values) for name, values in own.items()}
-        | {"massive_dim": (("prompt",), joined["massive"])}
-    )
+    of_every = {"gate_norm": gate, "up_norm": up, "concentration": share, "fed": fed}
+    of_every |= {f"cosine_{where}": joined[where].mean(0) for where in ("first", "others")}
+    of_chosen = {f"own_{where}": joined[where][:, *at] for where in ("first", "others")}
+    of_chosen["own_share"] = (rows / rows.sum(axis=1, keepdims=True))[:, joined["massive"]].T
+    variables: dict[str, Any] = {name: (AXES, values) for name, values in of_every.items()}
+    variables |= {name: (("prompt", "chosen"), values) for name, values in of_chosen.items()}
+    return xarray.Dataset(variables | {"massive_dim": (("prompt",), joined["massive"])})
 
 
-def _block(model: Model, tokens: NDArray[Any], lengths: NDArray[Any], places: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-    """Compute the arrays for `survey` from a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
+def _block(model: Model, places: tuple[int, ...], tokens: NDArray[Any], lengths: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Compute the arrays for `survey` from a few prompts: first and others [prompt, layer, neuron], and massive [prompt]."""
     probe = Probe(capture=tuple(Capture(site, positions=places) for site in (Site.MLP_IN, Site.RESID)))
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     gates, resid = model.params["layers"]["gate"], record["resid"]
-    layers = [_look(record["mlp_in"][:, layer], gates[layer]) for layer in range(model.config.layers)]
-    first = np.asarray(resid[:, :, 0], np.float32)
-    found = {name: np.stack([np.asarray(layer[name]) for layer in layers], axis=1) for name in layers[0]}
-    return found | {"massive": np.abs(first).max(axis=1).argmax(axis=-1)}
+    layers = [np.asarray(_cosines(record["mlp_in"][:, layer], gates[layer])) for layer in range(model.config.layers)]
+    first, others = np.stack(layers, axis=2)
+    largest = np.abs(np.asarray(resid[:, :, 0], np.float32)).max(axis=1)
+    return {"first": first, "others": others, "massive": largest.argmax(axis=-1)}
 
 
 @jax.jit
-def _look(inputs: jax.Array, gate: jax.Array) -> dict[str, jax.Array]:
-    """One layer: its MLP's input [B, P, d], and gate vectors [d, F]; position 0 comes first. Returns [B, F]."""
+def _cosines(inputs: jax.Array, gate: jax.Array) -> jax.Array:
+    """Cosines of an MLP's inputs [B, P, d] with gate vectors [d, F]: at the first position, and the others' mean [2, B, F]."""
     wide = jnp.promote_types(inputs.dtype, jnp.float32)
     x, gate = inputs.astype(wide), gate.astype(wide)
     x = x / jnp.linalg.norm(x, axis=-1, keepdims=True)
     cosines = jnp.einsum("BPd,dF->BPF", x, gate / jnp.linalg.norm(gate, axis=0), precision="highest")
-    return {"cosine_first": cosines[:, 0], "cosine_others": cosines[:, 1:].mean(1)}
+    return jnp.stack([cosines[:, 0], cosines[:, 1:].mean(1)])
 
 
 def _written(model: Model) -> jax.Array:

@@ -16,10 +16,10 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-import sinkjax
-from sinkjax import Edit, compose, edit, scale_head_output
+from sinkjax import Capture, Edit, Site, compose, edit, scale_head_output
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
+from sinkjax.papers._shared import recorded
 from sinkjax.study import *
 from sinkjax.study import RECEIVED, facts_of, heatmap
 
@@ -59,36 +59,34 @@ def study(lab: Lab, s: Settings) -> None:
     sizes = np.ones((one.layers, lab.prompts, s.length, one.heads), np.float32)  # 1, so that no two random directions coincide
     means, distances = lab.donor("outputs", of_outputs, ({PROMPTS: blank, EVERYWHERE: blank}, sizes), of_edited=True)
 
-    def amplified(mean: str, position: int, factor: float, layers: Sequence[int] | None) -> Edit:
+    def amplified(place: Layers, mean: str, position: int, factor: float = s.factor) -> Edit:
         """Replace a token's head outputs o by mu + factor (o - mu), or by factor o if the mean is left out."""
-        scaled = scale_head_output(position, factor, centre=CENTRES.get(mean), layers=layers)
+        scaled = scale_head_output(position, factor, centre=CENTRES.get(mean), layers=place.layers)
         if mean in CENTRES:
             return scaled
         back = (1 - factor) * means[mean][:, None, position]
-        return compose(scaled, edit("head_out", "add", back, queries=position, layers=layers))
+        return compose(scaled, edit("head_out", "add", back, queries=position, layers=place.layers))
 
     def random_direction(rng: np.random.Generator, case: Layers) -> Edit:
         """Add a change of the size that `amplified` makes, in a random direction for each layer, prompt and head."""
         size = (case["factor"] - 1) * distances[:, :, case["position"], :, None]
         direction = rng.normal(size=(*size.shape[:-1], one.head_dim))
         change = (size * direction / np.linalg.norm(direction, axis=-1, keepdims=True)).astype(np.float32)
-        layers = case.layers
-        return edit("head_out", "add", change, queries=case["position"], layers=layers, label="random direction")
+        return edit("head_out", "add", change, queries=case["position"], layers=case.layers, label="random direction")
 
     first = upto(s.last)
     combinations = itertools.product(MEANS, s.positions, s.factors)
-    doses = {first.at(mean=mean, position=p, factor=x): amplified(mean, p, x, first.layers) for mean, p, x in combinations}
+    doses = {first.at(mean=mean, position=p, factor=x): amplified(first, mean, p, x) for mean, p, x in combinations}
     factors = lab.sweep("factors", doses, columns, random_direction)
 
     def at_factor(*axes: Sequence[Any]) -> dict[Layers, Edit]:
         """The edits with the factor `s.factor`, in all combinations of some places, means and positions."""
-        every = itertools.product(*axes)
-        return {place.at(mean=mean, position=p): amplified(mean, p, s.factor, place.layers) for place, mean, p in every}
+        return {place.at(mean=mean, position=p): amplified(place, mean, p) for place, mean, p in itertools.product(*axes)}
 
     places = [*(layer(number) for number in s.single if number < lab.layers), *prefixes(lab.layers, s.ends), ALL]
     windows = lab.sweep("windows", at_factor(places, MEANS, s.positions), columns, title="windows")
     layers = lab.sweep("layers", at_factor(each(lab.layers), (PROMPTS, NORM), [s.token]), columns, title="one token")
-    lab.noop(*(amplified(mean, s.token, 1.0, first.layers).named(f"mean {mean}") for mean in MEANS))
+    lab.noop(*(amplified(first, mean, s.token, 1.0).named(f"mean {mean}") for mean in MEANS))
 
     source, pushed, scaled = "Li et al. 2026, Figs. 5-6", *(factors.at(mean=mean, factor=s.factor) for mean in (PROMPTS, NORM))
     beside = [*(effect(measure, pushed) for measure in (score, sink, size)), unedited(sink_0, factors)]
@@ -132,12 +130,8 @@ def of_outputs(run: Unedited) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
         Mean over prompts at each position, and over all positions, by name: float[layer, position, head, dim]. Distance of each
         head output from the mean over prompts at its position: float[layer, prompt, position, head].
     """
-    model, batch = run.model, run.batch
-    probe, found = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),)), []
-    for tokens, lengths in batch.blocks(BLOCK):
-        record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
-        found.append(np.asarray(record["head_out"], np.float32))
-    values = np.concatenate(found)  # [prompt, layer, position, head, dim]
+    batch, probe = run.batch, Probe(capture=(Capture(Site.HEAD_OUT),))
+    values = recorded(run.model, batch, probe, BLOCK)["head_out"].astype(np.float32)  # [prompt, layer, position, head, dim]
     real = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
     there = real[:, None, :, None, None]
     kept = np.where(there, values, 0)

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.summary import Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.model.norms import AfterRotation, AllHeads, EachHead, gains
 from sinkjax.model.ops import rms_norm
 from sinkjax.model.site import Site
+from sinkjax.papers._shared import exact_rows, in_blocks
 from sinkjax.papers.gu._geometry import mean_over_queries_after
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
@@ -50,8 +50,7 @@ def study(lab: Lab, s: Settings) -> None:
     """Dominance of one dim, and the lock-in of keys on it."""
     lab.needs("keys without a LayerNorm", "norm", "RMSNorm", "pre-norm")
     lab.needs("embedding without positions", "scores without positions", "scores without a kernel")
-    compute = partial(with_random_rows, s)
-    of = lab.calculate("dominance", compute, VARIABLES, {"with_random_rows": s.controls}, s.prompts)
+    of = lab.calculate("dominance", partial(with_random_rows, s), VARIABLES, {"with_random_rows": s.controls}, s.prompts)
 
     source, table, lock_in = "Li et al. 2026, dimension disparity", "Li et al. 2026, Table 1", "Li et al. 2026, lock-in"
     lab.claim("ratio", source, dominates(of))
@@ -117,8 +116,7 @@ def key_is_row(read: Numbers, of: Calculation) -> Parts:
     Controls are the rows of random dims. The whole is 1, for equal directions.
     """
     data = read.data(of.name)
-    there = formed(data)
-    own, others = (data[name].values[..., there, :].mean(axis=(-2, -1)) for name in ("own_row", "other_rows"))
+    own, others = (data[name].values[..., formed(data), :].mean(axis=(-2, -1)) for name in ("own_row", "other_rows"))
     return Parts(own, others, np.ones_like(own), (0.0, 1.0), "", ROW)
 
 
@@ -129,8 +127,7 @@ def locks_in(read: Numbers, of: Calculation) -> Parts:
     The whole is the distance of ordinary keys from 1, for equal directions.
     """
     data = read.data(of.name)
-    there = formed(data)
-    own, others = (data[name].values[:, there].mean(axis=(1, 2)) for name in ("alignment", "other_alignment"))
+    own, others = (data[name].values[:, formed(data)].mean(axis=(1, 2)) for name in ("alignment", "other_alignment"))
     label = "cos(u_1, k_0) minus cos(u_1, k_j) of ordinary keys"
     return Parts(own - others, None, 1 - others, (-1.0, 1.0), "", label, uncontrolled=ORDINARY)
 
@@ -158,9 +155,9 @@ def largest_state(read: Numbers, of: Calculation) -> list[Row]:
     dim = np.bincount(data["dim"].values[:, depth]).argmax()
     found = {BEFORE: data["before"].values[:, depth, 0], AFTER: data["after"].values[:, depth, 0]}
     found |= {f"{name} |x| after the norm": data[key].values[:, depth] for name, key in (("largest", "top"), ("mean", "mean"))}
-    label, series = _state(data, depth), "state with the largest ratio"
-    rows = [Row(f"{label}, largest ratio", series, name, read.interval(values)) for name, values in found.items()]
-    return [*rows, Row(f"{label}, largest ratio", series, "dim of the largest |x|", constant(float(dim)))]
+    labels = f"{_state(data, depth)}, largest ratio", "state with the largest ratio"
+    rows = [Row(*labels, name, read.interval(values)) for name, values in found.items()]
+    return rows + exact_rows(*labels, {"dim of the largest |x|": dim})
 
 
 def of_layers(read: Numbers, of: Calculation) -> list[Row]:
@@ -208,8 +205,7 @@ def by_head(read: Numbers, of: Calculation) -> Drawing:
         Cloud("key 0", data["alignment"].mean("prompt").values.ravel(), share[..., 0].ravel()),
         Cloud(f"key {other}", data["key_alignment"].values[..., other].ravel(), share[..., other].ravel()),
     ]
-    limits = ((-1.02, 1.02), (-3, 103))
-    figure = scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=limits)
+    figure = scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=((-1.02, 1.02), (-3, 103)))
     caption = "Each dot is a head: cosine of a key with u_1 of its queries, and the share of later queries with a positive score."
     return read.drawing("lock-in-by-head", figure, caption, of.name, bands=False)
 
@@ -290,8 +286,7 @@ def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Datas
         the gain of a norm of keys, of the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same
         with the rows of the controls.
     """
-    parts = [_block(model, *prompts) for prompts in batch.blocks(BLOCK)]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    joined = in_blocks(batch, BLOCK, partial(_block, model))
     gram, queries, keys, count = (joined[name].sum(0) for name in ("gram", "queries", "keys", "count"))
     first, group = first_direction(gram, queries), model.config.group
     of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)

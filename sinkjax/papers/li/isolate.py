@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.papers._edits import cut_links, hide_behind, see_only
+from sinkjax.papers._shared import after, cut_links, hide_behind, see_only
 from sinkjax.study import *
 from sinkjax.study import MEAN_ATTENTION, attention_to_first_behind
 
@@ -54,8 +54,7 @@ def study(lab: Lab, s: Settings) -> None:
     alone = lab.sweep("alone", edits, columns, other_links)
     seen = {place.at(seen=key): see_only(token, key, place.layers) for place in (forms, later, ALL) for key in s.keys}
     other = lab.sweep("other", seen, columns, title="only one other key")
-    averages = {place: even_attention(token, place.layers) for place in sets}
-    even = lab.sweep("even", averages, columns, title="even attention")
+    even = lab.sweep("even", {place: even_attention(token, place.layers) for place in sets}, columns, title="even attention")
     seen_at = [p for p in s.even_at if p + MIN_QUERIES <= s.length]
     by_way = {"isolated": attend_self, "even": even_attention}
     at = {ALL.at(way=way, position=p): make(p) for way, make in by_way.items() for p in seen_at}
@@ -102,10 +101,3 @@ def later_sink_score(key: int) -> Measure:
 def even_attention(position: int, layers: Sequence[int] | None = None) -> Edit:
     """Let a query give the same weight to every key that it sees."""
     return edit("logits", "set", 0.0, queries=position, layers=layers)
-
-
-def after(last: int, layers: int, name: str = "") -> Layers:
-    """Return the layers after `last` of a model with `layers` layers; the last layer if there are none."""
-    first = min(last + 1, layers - 1)
-    label = f"layers after {name}" if name else f"layers from {first} on"
-    return Layers(label, tuple(range(first, layers)), x=None if name else first)

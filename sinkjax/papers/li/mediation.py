@@ -22,7 +22,7 @@ from sinkjax import Capture, Edit, Site, compose, edit
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import positions
 from sinkjax.model.config import Config
-from sinkjax.papers._edits import hide_behind, see_only
+from sinkjax.papers._shared import hide_behind, see_only
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.li._neurons import Neuron, largest, largest_neurons
 from sinkjax.papers.li.isolate import later_sink_score
@@ -103,8 +103,7 @@ def study(lab: Lab, s: Settings) -> None:
     held = lab.sweep("held", others_held, columns, title="one link taken out, the others held")
     lab.noop(hold("keys", plain, plain).named("all links"))
     compute = partial(ignitions, s.neurons, s.places, s.keys, s.control_prompts)
-    declared = {"ignitions": [s.neurons, *s.places, *s.keys]}
-    ignited = lab.calculate("ignitions", compute, VARIABLES, declared, s.prompts)
+    ignited = lab.calculate("ignitions", compute, VARIABLES, {"ignitions": [s.neurons, *s.places, *s.keys]}, s.prompts)
 
     whole, massive = isolated.at(kind="self", window="all"), reaches(largest_activation(0), isolated, MASSIVE_SIZE)
     formed = largest_activation(s.position, layer(forms, "the layer in which it forms"))
@@ -153,7 +152,7 @@ def lost(read: Numbers, measure: Measure, where: Selection, whole: Selection) ->
     apart, plain = read.edited(measure, whole), read.unedited(measure, whole)
     (span, unit), why = facts_of(measure), "the isolated run is the comparison"
     label = f"part of the effect of isolation on {measure.name} that is lost"
-    return Parts((apart - read.edited(measure, where)), None, apart - plain, span, unit, label, uncontrolled=why)
+    return Parts(apart - read.edited(measure, where), None, apart - plain, span, unit, label, uncontrolled=why)
 
 
 # Ignition of tokens: does alignment with the gates of super neurons foretell an activation?
@@ -291,8 +290,7 @@ class Chain:
             "even": range(self.at + 1),
             "all but the first": [0],
         }
-        score = 0.0 if kind == "even" else -np.inf
-        return edit("logits", "set", score, queries=self.at, keys=keys[kind], layers=layers[window])
+        return edit("logits", "set", 0.0 if kind == "even" else -np.inf, queries=self.at, keys=keys[kind], layers=layers[window])
 
     def _after(self) -> range:
         return range(min(self.forms + 1, self.layers - 1), self.layers)

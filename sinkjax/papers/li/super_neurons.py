@@ -72,8 +72,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     source, without_all, first_only = "Li et al. 2026, super neurons", together.at(count=many), partly.at(where="position 0")
     lab.describe("extreme", source, lambda read: of_each(read, work, "size"))
-    beside = [gate_cosine(work, "first"), gate_cosine(work, "others")]
-    lab.claim("gates", source, gate_cosine(work), beside=beside)
+    lab.claim("gates", source, gate_cosine(work), beside=[gate_cosine(work, "first"), gate_cosine(work, "others")])
     lab.describe("sparse", source, lambda read: of_each(read, work, "concentration", "fed"))
     lab.describe("feeds", source, lambda read: feeds_massive_dim(read, work))
     falls, massive = effect(size, without_all, above=typical_activation()), reaches(size, together, MASSIVE_SIZE)

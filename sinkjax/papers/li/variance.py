@@ -5,9 +5,7 @@ On random tokens. With even attention, every score of the first block set to 0, 
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -22,15 +20,14 @@ from sinkjax.analysis.summary import Rank, Row
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit
-from sinkjax.model.config import Config
-from sinkjax.model.params import Params
-from sinkjax.model.rotary import LayerRopes
+from sinkjax.papers._shared import recorded
 from sinkjax.report.figures.lines import Panel, lines
 from sinkjax.report.section import Drawing
 from sinkjax.study import Batch, Calculation, Inputs, Judged, Lab, Numbers, Parts, from_results
 
 VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
 EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
+SHARE_AT = "variance at position {} (share of position 0's)"
 Output = Literal["deviation", "after"]  # of head outputs, and of the attention output, after W_O
 
 
@@ -142,15 +139,11 @@ def variances(read: Numbers, of: Calculation) -> list[Row]:
     tau, drawn = taus(pooled, own[None])[0], taus(pooled, random)
     found = []
     for place, attention in enumerate(data["attention"].values.tolist()):
-        numbers = {_share_at(position): heads[place, :, position] for position in sorted({0, 1, 7, last})}
-        numbers |= {f"after W_O: {_share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
+        numbers = {SHARE_AT.format(position): heads[place, :, position] for position in sorted({0, 1, 7, last})}
+        numbers |= {f"after W_O: {SHARE_AT.format(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
         found += [Row(attention, series, name, read.interval(values)) for name, values in numbers.items()]
         found.append(Row(attention, series, TAU, constant(float(tau[place])), rank=Rank.among(tau[place], drawn[:, place])))
     return found
-
-
-def _share_at(position: int) -> str:
-    return f"variance at position {position} (share of position 0's)"
 
 
 def variance_by_position(read: Numbers, of: Calculation) -> Drawing:
@@ -184,10 +177,9 @@ def _squares(weights: jax.Array, view: object) -> jax.Array:
     return (weights * weights).sum(axis=-1)
 
 
-CAPTURED = ("head_out", "attn_out", "squared_weights")
 SITES = (sinkjax.Site.HEAD_OUT, sinkjax.Site.ATTN_OUT)
 SQUARES = sinkjax.Statistic("squared_weights", sinkjax.Site.WEIGHTS, _squares, ("prompt", "layer", "head", "query"))
-PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site in SITES), extra=(SQUARES,))
+PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site in SITES), extra=(SQUARES,), until=0)
 
 
 def measure(model: Model, batch: Batch) -> xarray.Dataset:
@@ -203,45 +195,36 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
         by_dim [attention, prompt, head, head_dim]: the same of each dim, mean over positions. squared_weights [attention, head,
         position]: mean sum of a query's squared weights. row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
     """
-    spread = sinkjax.edit("logits", "set", 0.0)
-    both = [_measure(model, batch, edits) for edits in ((), (spread,))]
+    first = without_output_norms(model)
+    both = [_measure(first, batch, edits) for edits in ((), (sinkjax.edit("logits", "set", 0.0),))]
     stacked = {name: (("attention", *axes), np.stack([part[name][1] for part in both])) for name, (axes, _) in both[0].items()}
     rows = np.linalg.norm(np.asarray(model.params["layers"]["o"][0], np.float32), axis=-1)
     return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
 
 
 def _measure(model: Model, batch: Batch, edits: tuple[Edit, ...]) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
-    params, config = first_block(model)
-    run = partial(sinkjax.forward, params, config=config, edits=edits, probe=PROBE, logits=False)
-    records = [run(tokens=tokens, lengths=lengths).record for tokens, lengths in batch.blocks(BLOCK)]
-    captured = (np.concatenate([np.asarray(record[name], np.float32)[:, 0] for record in records]) for name in CAPTURED)
-    heads, out, weights = captured
-    heads, out = _squared_deviations(heads), _squared_deviations(out)
+    record = recorded(model, batch, PROBE, BLOCK, edits)
+    heads, out = (_squared_deviations(record[name][:, 0].astype(np.float32)) for name in ("head_out", "attn_out"))
     return {
         "deviation": (("prompt", "head", "position"), heads.mean(-1).swapaxes(1, 2)),
         "after": (("prompt", "position"), out.mean(-1)),
         "by_dim": (("prompt", "head", "head_dim"), heads.mean(axis=1)),
-        "squared_weights": (("head", "position"), weights.mean(0)),
+        "squared_weights": (("head", "position"), record["squared_weights"][:, 0].astype(np.float32).mean(0)),
     }
 
 
-def first_block(model: Model) -> tuple[Params, Config]:
-    """Cut a model after its first block, without norms on the outputs of attention and the MLP: parameters and architecture.
+def without_output_norms(model: Model) -> Model:
+    """Return a model without norms on the outputs of attention and the MLP.
 
     Such a norm would give all positions one size, so that nothing of W_O could be read after it.
     """
-    config = model.config
-    position, scale, windows = config.position, config.score_scale, config.windows
-    if isinstance(position, LayerRopes):
-        position = dataclasses.replace(position, layers=position.layers[:1])
-    scale = scale[:1] if isinstance(scale, tuple) else scale
-    config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows and windows[:1])
-    norms = ("attn_out_norm", "mlp_out_norm")
+    config, norms = model.config, ("attn_out_norm", "mlp_out_norm")
+    if not config.layout.outputs:
+        return model
+    kept = config.norm if config.layout.inputs else None
     layers = {name: leaf for name, leaf in model.params["layers"].items() if not name.startswith(norms)}
-    kept = {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], layers)}
-    if config.layout.outputs:
-        config = dataclasses.replace(config, norm_place="pre", norm=config.norm if config.layout.inputs else None)
-    return {name: leaf for name, leaf in kept.items() if config.norm is not None or not name.startswith("final_norm")}, config
+    params = {name: leaf for name, leaf in model.params.items() if kept is not None or not name.startswith("final_norm")}
+    return replace(model, params=params | {"layers": layers}, config=replace(config, norm_place="pre", norm=kept))
 
 
 def _squared_deviations(values: NDArray[Any]) -> NDArray[Any]:

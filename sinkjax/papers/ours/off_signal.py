@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, compose, edit
 from sinkjax.config_files.checks import positions
-from sinkjax.papers._edits import hide_behind
+from sinkjax.papers._shared import after, hide_behind
 from sinkjax.papers.kiya.predictions import rows_at
 from sinkjax.study import *
 from sinkjax.study import SIZES, later_attention_to, percentage, strongest_later_attention
@@ -59,7 +59,7 @@ def study(lab: Lab, s: Settings) -> None:
     columns = [here, first, size, size_0]
 
     forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
-    early, late = upto(forms, "the one in which it forms"), behind(forms, lab.layers)
+    early, late = upto(forms, "the one in which it forms"), after(forms, lab.layers, "the one in which it forms")
     sets = [*prefixes(lab.layers, s.ends), early, late]
 
     def row(kind: str, number: int, dose: float = 1.0) -> NDArray[Any]:
@@ -70,10 +70,9 @@ def study(lab: Lab, s: Settings) -> None:
 
     def blind(kind: str, number: int, where: Layers = ALL, dose: float = 1.0, alone: bool = True) -> Edit:
         """Give a token a row of one kind, with key 0 hidden from the queries behind it, or not."""
-        made = edit(
-            "weights", "set", row(kind, number, dose), queries=s.positions[number], layers=where.layers, label=f"{kind} row"
-        )
-        return compose(made, hide_behind(0, s.positions[number])) if alone else made
+        at, label = s.positions[number], f"{kind} row"
+        made = edit("weights", "set", row(kind, number, dose), queries=at, layers=where.layers, label=label)
+        return compose(made, hide_behind(0, at)) if alone else made
 
     at = [*enumerate(s.positions)]
     kinds = [(kind, number, position) for kind in ROWS for number, position in at]
@@ -100,15 +99,6 @@ def study(lab: Lab, s: Settings) -> None:
     by_layer = lab.sweep("layers", places, measures, title="the ordinary mean as the first token's attention output")
     lab.noop(edit("attn_out", "add", 0.0, queries=0))
 
-    def alone(kind: str) -> Contrast:
-        """The gain of a token with a row of one kind, over its own row, with key 0 hidden behind it."""
-        return difference(here, rows.at(row=kind), rows.at(row=OWN), first)
-
-    def beside(kind: str) -> list[Contrast]:
-        """The same with key 0 visible, and the token's activation."""
-        both_seen = difference(here, visible.at(row=kind), visible.at(row=OWN), first)
-        return [both_seen, effect(size, rows.at(row=kind), size_0)]
-
     def in_layers(where: Layers) -> Contrast:
         """The gain of a token with the mean row in some layers, over its own row."""
         return difference(here, by_depth[where.at(row=MEAN)], rows.at(row=OWN), first)
@@ -116,20 +106,18 @@ def study(lab: Lab, s: Settings) -> None:
     def output(kind: str, way: str = SET) -> Selection:
         return converse.at(output=kind, way=way)
 
-    def less_than(other: Selection) -> Contrast:
-        """The first token's attention with the ordinary output, less that with another edit."""
-        return difference(first, output(ORDINARY), other, first)
-
     sinks = is_sink(attention_to(0, lab.half), rows, strongest_other_attention(0, lab.half))
     for name, kind in CLAIMED.items():
-        lab.claim(name, "ours", alone(kind), sinks, beside(kind), took=WRITTEN)
+        gain, both_seen = (difference(here, sweep.at(row=kind), sweep.at(row=OWN), first) for sweep in (rows, visible))
+        lab.claim(name, "ours", gain, sinks, [both_seen, effect(size, rows.at(row=kind), size_0)], took=WRITTEN)
     shallow = [in_layers(where) for where in prefixes(lab.layers, s.ends)]
     lab.claim("early", "ours", in_layers(early), sinks, shallow, took=WRITTEN)
     lab.claim("late", "ours", in_layers(late), sinks, stays=True, took=WRITTEN)
     heirs = [effect(size_0, output(ORDINARY)), effect(heir, output(ORDINARY))]
     lab.claim("converse", "ours", effect(first, output(ORDINARY)), sinks, heirs, sign=-1, took=WRITTEN)
     for name, less in {"zero": output(NOTHING), "added": output(ORDINARY, ADD), "direction": output(AWAY)}.items():
-        lab.claim(name, "ours", less_than(less), sinks, [effect(first, less)], sign=-1, took=WRITTEN)
+        falls = difference(first, output(ORDINARY), less, first)
+        lab.claim(name, "ours", falls, sinks, [effect(first, less)], sign=-1, took=WRITTEN)
     lab.claim("firsts", "ours", effect(first, output(FIRSTS)), sinks, stays=True, took=WRITTEN)
 
     lab.maps(rows[ALL.at(row=MEAN, position=s.positions[0])], output(ORDINARY))
@@ -137,12 +125,6 @@ def study(lab: Lab, s: Settings) -> None:
     lab.draw(lines_along, "dose", here, over=doses)
     lab.draw(dots, first, heir, over=converse)
     lab.draw(lines, first, size_0, over=by_layer)
-
-
-def behind(last: int, layers: int) -> Layers:
-    """Return the layers after the one in which the activation forms; the last layer if there are none."""
-    first = min(last + 1, layers - 1)
-    return Layers("layers after the one in which it forms", tuple(range(first, layers)))
 
 
 def replacement(kind: str, weights: NDArray[Any], position: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -159,8 +141,7 @@ def replacement(kind: str, weights: NDArray[Any], position: int, rng: np.random.
     """
     replaced, seen = weights.copy(), slice(0, position + 1)
     if kind == MEAN:
-        others = max(weights.shape[1] - 1, 1)
-        replaced = (weights.sum(axis=1, keepdims=True) - weights) / others
+        replaced = left_out(weights)
     elif kind == OTHER:
         replaced = np.roll(weights, 1, axis=1)
     elif kind == PERMUTED:
@@ -188,16 +169,15 @@ def output_of(kind: str, outputs: NDArray[Any], rng: np.random.Generator) -> NDA
     Returns:
         float32[layer, prompt, width]; means are over the other prompts.
     """
-    ordinary, firsts = (left_out(np.nanmean(outputs[:, :, where], axis=2)) for where in (slice(1, None), slice(0, 1)))
+    of = left_out(np.nanmean(outputs[:, :, slice(1) if kind == FIRSTS else slice(1, None)], axis=2))
     if kind == AWAY:
-        drawn = rng.standard_normal(ordinary.shape)
-        size = np.linalg.norm(ordinary, axis=-1, keepdims=True)
+        drawn, size = rng.standard_normal(of.shape), np.linalg.norm(of, axis=-1, keepdims=True)
         return np.asarray(drawn * size / np.linalg.norm(drawn, axis=-1, keepdims=True), np.float32)
-    return np.zeros_like(ordinary) if kind == NOTHING else ordinary if kind == ORDINARY else firsts
+    return np.zeros_like(of) if kind == NOTHING else of
 
 
 def left_out(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the mean over all other prompts: float32[layer, prompt, width]."""
+    """Return the mean over all other prompts: float32 of the shape of `values`, [layer, prompt, ...]."""
     return np.asarray((values.sum(axis=1, keepdims=True) - values) / max(values.shape[1] - 1, 1), np.float32)
 
 

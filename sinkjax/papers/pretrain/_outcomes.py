@@ -6,6 +6,7 @@ Sink_k counts tokens from 1, as the papers do; in arrays and files they count fr
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,9 @@ def at_end(data: xarray.Dataset, name: str, reduce: Callable[..., NDArray[Any]] 
     return np.asarray(reduce(values, axis=tuple(range(1, values.ndim))))
 
 
-def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray[Any]]:
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        """Percentage of heads and sequences that sink on this token (Gu et al. 2025)."""
-        return end(data, sinks(data))[:, place] if data.sizes["key"] > place else np.full(data.sizes["run"], np.nan)
-
-    return of
+def _sink_on(place: int, data: xarray.Dataset) -> NDArray[Any]:
+    """Percentage of heads and sequences that sink on this token (Gu et al. 2025)."""
+    return end(data, sinks(data))[:, place] if data.sizes["key"] > place else np.full(data.sizes["run"], np.nan)
 
 
 def ended(label: str, name: str, reduce: Callable[..., NDArray[Any]] = np.mean, shares: str = "", **facts: Any) -> Measure:
@@ -83,7 +81,7 @@ NATS: dict[str, Any] = {"unit": "nats", "whole": False}
 # The measures that a table may name. Disparity and effective rank are Li et al.'s (2026), the spike is the largest |h| over the
 # median |h| of the same state, and what token 1 writes does not change with the scale of unnormalised weights.
 MEASURES: dict[str, Measure] = {
-    **{f"sink_{place + 1}": percentage(f"Sink_{place + 1} (%)", _sink_on(place), note=SINKS) for place in range(KEYS)},
+    **{f"sink_{place + 1}": percentage(f"Sink_{place + 1} (%)", partial(_sink_on, place), note=SINKS) for place in range(KEYS)},
     "sink_bias": percentage("Sink_* (%)", lambda data: 100 * at_end(data, "sink_bias", shares="sink_bias_share"), note=SINKS),
     "first_share": ended("share of token 1, mean over heads", "received", shares="share", range=UNIT),
     "strongest_weight": ended("weight on token 1, strongest head", "received", np.max, "share", range=UNIT),

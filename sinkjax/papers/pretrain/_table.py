@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +25,9 @@ from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
 from sinkjax.study import (
-    Contrast,
     Lab,
     Measure,
     Numbers,
-    Premise,
     Prose,
     Study,
     TrainedModels,
@@ -40,7 +39,7 @@ from sinkjax.study import (
 )
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
-FIGURES = {"learning_curves": (), "beside_the_paper": ("measures", "xlabel"), "losses_beside": ("measure",)}  # their arguments
+
 Trainings = Mapping[str, TrainedModels]
 
 
@@ -62,36 +61,6 @@ class TableRow:
     times: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)
     sizes: tuple[SizeName, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Versus:
-    """A measure of one row minus the same of another, or a number (`sinkjax.study.trained.versus`)."""
-
-    measure: str
-    training: str
-    minus: str | float = 0.0
-    whole: str = ""
-
-    def of(self, made: Trainings, what: str) -> Contrast:
-        """The contrast. Errors: an unknown measure or row."""
-        minus = _row(made, self.minus, what) if isinstance(self.minus, str) else self.minus
-        whole = _row(made, self.whole, what) if self.whole else None
-        return versus(_measure(self.measure, what), _row(made, self.training, what), minus, whole)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attains:
-    """A premise: the mean of a measure over the runs of a row is at least, or at most, a number of a paper."""
-
-    measure: str
-    training: str
-    least: float = -float("inf")
-    most: float = float("inf")
-
-    def of(self, made: Trainings, what: str) -> Premise:
-        """The premise. Errors: an unknown measure or row."""
-        return attains(_measure(self.measure, what), _row(made, self.training, what), self.least, self.most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,25 +145,36 @@ def _claim(lab: Lab, name: str, claim: TableClaim, made: Trainings, what: str) -
         lab.describe(name, claim.source, lambda read: steps_to_loss(read, first))
         return
 
-    def of(cls: type[Any], kind: str, node: Any) -> Any:
-        return _build(cls, _call(node, (kind,), what)[1], what).of(made, what)
-
-    given = None if claim.given is None else of(Attains, "attains", claim.given)
-    contrast, *beside = (of(Versus, "versus", node) for node in (claim.contrast, *claim.beside))
+    given = None if claim.given is None else _made(attains, claim.given, made, what)
+    contrast, *beside = (_made(versus, node, made, what) for node in (claim.contrast, *claim.beside))
     lab.claim(name, claim.source, contrast, given, beside, claim.sign, claim.stays)
+
+
+def _made(make: Callable[..., Any], node: Any, made: Trainings, what: str) -> Any:
+    """A contrast or premise (`sinkjax.study.trained`) of the table's measures and rows. Errors: an unknown or missing one."""
+    name = make.__name__
+    given = _call(node, (name,), what)[1]
+    check_keys(given, [*inspect.signature(make).parameters], f"{what}: {name}")
+
+    def argument(key: str) -> Any:
+        value = given.get(key)
+        if key == "measure":
+            return _measure(value, what)
+        number = key in ("least", "most") or (key == "minus" and not isinstance(value, str))
+        return documents.convert(value, float, f"{what}: {name}: {key}") if number else _row(made, value, what)
+
+    return make(**{key: argument(key) for key in dict.fromkeys(("measure", "training", *given))})
 
 
 def _figure(node: Any, what: str) -> Drawn:
     """A figure by its name. Errors: an unknown figure, argument or measure."""
     name, given = _call(node, [*FIGURES], what, "measure")
-    check_keys(given, FIGURES[name], f"{what}: {name}")
-    if name == "learning_curves":
-        return lambda lab, made: lab.draw(learning_curves, [*made.values()])
-    if name == "losses_beside":
-        measure = _measure(given.get("measure"), what)
-        return lambda lab, made: lab.draw(losses_beside, measure, [*made.values()])
-    measures, xlabel = [_measure(one, what) for one in _listed(given.get("measures"))], str(given.get("xlabel", ""))
-    return lambda lab, made: lab.draw(beside_the_paper, measures, [*made.values()], xlabel)
+    draw, names = FIGURES[name]
+    check_keys(given, names, f"{what}: {name}")
+    read: dict[str, Callable[[Any], Any]] = {"measure": lambda one: _measure(one, what), "xlabel": lambda text: text or ""}
+    read["measures"] = lambda listed: [_measure(one, what) for one in _listed(listed)]
+    arguments = [read[key](given.get(key)) for key in names]
+    return lambda lab, made: lab.draw(draw, [*made.values()], *arguments)
 
 
 # Reading
@@ -272,7 +252,7 @@ def learning_curves(read: Numbers, rows: Sequence[TrainedModels]) -> Drawing | N
     return Drawing("learning", lines(grid, "step", legend, share="col", courses=True, height=2.5), caption)
 
 
-def beside_the_paper(read: Numbers, measures: Sequence[Measure], rows: Sequence[TrainedModels], xlabel: str) -> Drawing | None:
+def beside_the_paper(read: Numbers, rows: Sequence[TrainedModels], measures: Sequence[Measure], xlabel: str) -> Drawing | None:
     """Measures of the rows next to the paper's numbers, one panel per measure."""
     if not read.stores:
         return None
@@ -285,7 +265,7 @@ def beside_the_paper(read: Numbers, measures: Sequence[Measure], rows: Sequence[
     return Drawing("rows", points(columns, xlabel), caption)
 
 
-def losses_beside(read: Numbers, measure: Measure, rows: Sequence[TrainedModels]) -> Drawing | None:
+def losses_beside(read: Numbers, rows: Sequence[TrainedModels], measure: Measure) -> Drawing | None:
     """Excess of each row's loss over the first row's, here and in the paper; nothing with fewer than two rows."""
     first, *others = rows
     if first.name not in read:
@@ -330,3 +310,10 @@ def _losses(shown: Sequence[Line]) -> tuple[float, float]:
 def _percent(shown: Sequence[Line]) -> tuple[float, float]:
     most = max(10.0, *(one.high for line in shown for one in line.values if one.high is not None))
     return -0.03 * most, 1.05 * most
+
+
+FIGURES: dict[str, tuple[Callable[..., Drawing | None], tuple[str, ...]]] = {  # by name, with their further arguments
+    "learning_curves": (learning_curves, ()),
+    "beside_the_paper": (beside_the_paper, ("measures", "xlabel")),
+    "losses_beside": (losses_beside, ("measure",)),
+}

@@ -73,9 +73,10 @@ class Shape:
         return self.length * self.width
 
 
-def check_cap(cap: float) -> None:
-    """Errors: a BOS mass that is not from 0 to 1."""
+def off(cap: float) -> float:
+    """The mass off BOS. Errors: a BOS mass that is not from 0 to 1."""
     refuse(not 0 <= cap <= 1, f"a BOS mass must be from 0 to 1, not {cap}")
+    return 1 - cap
 
 
 # Arbitrary weights, any value map, BOS mass capped in the mean
@@ -84,41 +85,35 @@ def check_cap(cap: float) -> None:
 @cache
 def flags(cap: float, shape: Shape) -> float:
     """(15): lower bound for layers whose BOS mass, in the mean over sequences and non-trigger rows, is at most `cap`."""
-    check_cap(cap)
-    if cap == 1:
-        return 0.0
-    leak = 1 - cap
     quarter, circle = np.linspace(0, np.pi / 2, 4), np.linspace(0, 2 * np.pi, 49)[:-1]
-    starts = _nodes(DISTANCES, VALUES, quarter, quarter, circle)
-
-    def total(point: NDArray[Any]) -> NDArray[Any]:
-        distance, value, *angles = np.moveaxis(point, -1, 0)
-        distance, value = np.abs(distance), leak * np.abs(value)
-        row = _trigger_row(np.maximum(distance, value), value, angles, shape)
-        return np.asarray(_others(distance, value, cap, shape) + value**2 + row)
-
-    return _least(total, starts) / shape.cells
+    return _least(cap, shape, _trigger_row, quarter, quarter, circle)
 
 
-def _nodes(*axes: NDArray[Any]) -> NDArray[Any]:
-    """All combinations of the axes' values, [nodes, axes]."""
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+def _least(cap: float, shape: Shape, trigger_row: Callable[..., NDArray[Any]], *angles: NDArray[Any]) -> float:
+    """The least loss over values of tokens and BOS, and over the angles of the trigger's row, searched from nodes of these.
 
-
-def _least(total: Callable[[NDArray[Any]], NDArray[Any]], starts: NDArray[Any]) -> float:
-    """The minimum of a function of [..., parameters], searched from the best of the nodes [nodes, parameters]."""
+    (9): the other rows cost this much if values of tokens have at least this distance from 0 and BOS's value has this norm.
+    """
     from scipy.optimize import minimize
 
+    leak = off(cap)
+    if leak == 0:
+        return 0.0
+
+    def total(point: NDArray[Any]) -> NDArray[Any]:
+        distance, value, *turns = np.moveaxis(point, -1, 0)
+        distance, value = np.abs(distance), leak * np.abs(value)
+        others = (shape.length - 2) * np.maximum(leak * distance - cap * value, 0) ** 2
+        return np.asarray(others + value**2 + trigger_row(np.maximum(distance, value), value, turns, shape))
+
+    axes = (DISTANCES, VALUES, *angles)
+    starts = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
     order = np.argsort(total(starts))[:STARTS]
     options = {"xatol": 1e-8, "fatol": 1e-18, "maxfev": 1000}
     search: Callable[[NDArray[Any]], Any] = lambda start: minimize(total, start, method="Nelder-Mead", options=options)  # noqa: E731
     best = min((search(start) for start in starts[order]), key=lambda found: found.fun)
-    return float(min(search(best.x + change).fun for change in (0, STEP)))  # restart a collapsed simplex
-
-
-def _others(distance: NDArray[Any], value: NDArray[Any], cap: float, shape: Shape) -> NDArray[Any]:
-    """(9): cost of the other rows if values of tokens have at least this distance from 0 and BOS's value has this norm."""
-    return (shape.length - 2) * np.maximum((1 - cap) * distance - cap * value, 0) ** 2
+    # restart a collapsed simplex
+    return float(min(search(best.x + change).fun for change in (0, STEP))) / shape.cells
 
 
 def _trigger_row(upper: NDArray[Any], lower: NDArray[Any], angles: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
@@ -145,8 +140,7 @@ def _smallest(shape: Shape) -> float:
     """(11): the smallest second moment of the target in any direction orthogonal to BOS's coordinate."""
     h = shape.shares
     target = np.stack([h, 1 - h])
-    found: float = min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0])
-    return found
+    return float(min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0]))
 
 
 # Arbitrary weights, any value map, BOS mass of the first row capped everywhere
@@ -154,12 +148,12 @@ def _smallest(shape: Shape) -> float:
 
 def first_row(cap: float, shape: Shape) -> float:
     """(23): lower bound for layers whose BOS mass in row 1 is at most `cap` for every sequence."""
-    check_cap(cap)
+    leak = off(cap)
     if shape.noise - 3 < 1:
         return 0.0
     norms = np.linspace(0, np.sqrt(shape.noise), 4001)  # at the last one the trigger's row costs nothing
     rest = np.mean([np.maximum(_in_span(norms, int(j), shape), _in_test(norms, int(j), shape)) for j in shape.triggers], axis=0)
-    own = NOISE * ((1 - cap) * norms) ** 2
+    own = NOISE * (leak * norms) ** 2
     # Between two nodes, row 1 (increasing) costs at least its left end, the trigger's row (decreasing) its right end.
     return float((own[:-1] + rest[1:]).min()) / shape.cells
 
@@ -198,12 +192,9 @@ def blind(cap: float, shape: Shape, each: bool) -> float:
 
     each: whether `cap` holds for the BOS mass of each non-trigger row; otherwise for their mean.
     """
-    check_cap(cap)
-    leak = np.full(shape.length, 1 - cap) if each else leak_by_row(cap, shape)
-    here = _row_noise(leak, shape)
-    mean = shape.shares.mean()
-    found: float = shape.noise * NOISE * here * mean / (here + mean) / shape.cells + _blind_flags(cap, shape)
-    return found
+    here, mean = _row_noise(np.full(shape.length, off(cap)) if each else leak_by_row(cap, shape), shape), shape.shares.mean()
+    flags = _least(cap, shape, _blind_row, np.linspace(0, 2 * np.pi, 97)[:-1])  # (27), by the argument of (15)
+    return float(shape.noise * NOISE * here * mean / (here + mean) / shape.cells + flags)
 
 
 def leak_by_row(cap: float, shape: Shape) -> NDArray[Any]:
@@ -223,21 +214,12 @@ def _row_noise(leak: NDArray[Any], shape: Shape) -> float:
     return float((leak[rows] ** 2 / rows).sum()) / len(shape.triggers)
 
 
-def _blind_flags(cap: float, shape: Shape) -> float:
-    """(27): the cost of the flags, by the argument of (15) in the plane of the two flags."""
-    if cap == 1:
-        return 0.0
-    leak, h = 1 - cap, shape.shares
-
-    def total(point: NDArray[Any]) -> NDArray[Any]:
-        distance, value, angle = np.moveaxis(point, -1, 0)
-        distance, value = np.abs(distance), leak * np.abs(value)
-        flag = np.cos(angle)[..., None] * h + np.sin(angle)[..., None] * (1 - h)
-        above, below = flag - np.maximum(distance, value)[..., None], -value[..., None] - flag
-        confined = (np.maximum(above, 0) ** 2 + np.maximum(below, 0) ** 2).mean(axis=-1)
-        return np.asarray(_others(distance, value, cap, shape) + value**2 + confined)
-
-    return _least(total, _nodes(DISTANCES, VALUES, np.linspace(0, 2 * np.pi, 97)[:-1])) / shape.cells
+def _blind_row(upper: NDArray[Any], lower: NDArray[Any], angles: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
+    """(27): like `_trigger_row`, in the plane of the two flags. angles: of the direction, between the flags."""
+    (angle,), h = angles, shape.shares
+    flag = np.cos(angle)[..., None] * h + np.sin(angle)[..., None] * (1 - h)
+    above, below = flag - upper[..., None], -lower[..., None] - flag
+    return np.asarray((np.maximum(above, 0) ** 2 + np.maximum(below, 0) ** 2).mean(axis=-1))
 
 
 def even(leak: NDArray[Any], shape: Shape) -> float:
@@ -256,8 +238,7 @@ def even(leak: NDArray[Any], shape: Shape) -> float:
     fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     here = _row_noise(leak, shape)
     copied = shape.noise * NOISE * here * h.mean() / (here + h.mean())
-    found: float = (copied + float(((fitted - target) ** 2).sum()) / count) / shape.cells
-    return found
+    return float((copied + float(((fitted - target) ** 2).sum()) / count) / shape.cells)
 
 
 # Weights that are not normalised

@@ -103,8 +103,7 @@ def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 def held_out(trigger: Trigger, count: int, seed: int, position: int | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sequences that no training sees: inputs [count, L, n], targets of the same shape, positions of the trigger [count]."""
     stream = zlib.crc32(f"held out, trigger at {position}".encode())
-    key = jax.random.fold_in(random_key(seed), stream)
-    x, y, j = sample(key, trigger, count, position)
+    x, y, j = sample(jax.random.fold_in(random_key(seed), stream), trigger, count, position)
     return x, y, j
 
 
@@ -175,10 +174,8 @@ def row_kinds(j: jax.Array, trigger: Trigger) -> jax.Array:
 
 def _masses(weights: jax.Array, rows: jax.Array, trigger: Trigger) -> jax.Array:
     """Mean weight on each target, over sequences and the rows of each kind: [rows, target, layer, head]."""
-    ends = (1, max(trigger.specials, 1))
-    parts = (weights[..., : ends[0]], weights[..., ends[0] : ends[1]], weights[..., ends[1] :])
-    masses = jnp.stack([part.sum(axis=-1) for part in parts])
-    return jnp.stack([_over(mass, rows) for mass in masses], axis=1)
+    parts = jnp.split(weights, (1, max(trigger.specials, 1)), axis=-1)
+    return jnp.stack([_over(part.sum(axis=-1), rows) for part in parts], axis=1)
 
 
 def _over(values: jax.Array, rows: jax.Array) -> jax.Array:
@@ -195,13 +192,8 @@ def _errors(output: jax.Array, y: jax.Array, rows: jax.Array) -> jax.Array:
 
 def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray[Any]]:
     """Mean and standard deviation of attention over sequences, and the maps of the first one: [layer, head, query, key]."""
-    maps = np.asarray(_maps(params, x, config=config), np.float64)
+    maps = np.asarray(_run(params, x, config)[1]["attention"], np.float64)
     return {"map_mean": maps.mean(axis=0), "map_std": maps.std(axis=0), "map_example": maps[0]}
-
-
-@partial(jax.jit, static_argnames="config")
-def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
-    return jnp.asarray(_run(params, x, config)[1]["attention"])
 
 
 def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:
@@ -240,10 +232,8 @@ def on_edits(
 
 def _moved_targets(y: jax.Array, edit: Edit) -> jax.Array:
     """Targets after the swaps of an edit."""
-    for term in edit.terms:
-        if term.op == "swap":
-            i, j = (int(place) for place in term.value)
-            y = y.at[:, jnp.array([i, j])].set(y[:, jnp.array([j, i])])
+    for places in (np.array(term.value, int) for term in edit.terms if term.op == "swap"):
+        y = y.at[:, places].set(y[:, places[::-1]])
     return y
 
 

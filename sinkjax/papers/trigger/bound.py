@@ -69,8 +69,7 @@ def study(lab: Lab, s: Settings) -> None:
 
     lab.identity("bounds", "docs/results/trigger-bounds.md, on Ran-Milo 2026, Theorem 1", above_bounds(*layers))
     lab.describe("losses", "ours", lambda read: held_losses(read, *layers))
-    lab.draw(loss_and_mass, *layers, "in training")
-    lab.draw(loss_and_mass, *layers, "after training")
+    lab.draw(loss_and_mass, *layers)
 
 
 # trigger/bound: losses of trained layers next to the lower bounds of docs/results/trigger-bounds.md.
@@ -153,8 +152,8 @@ def held_losses(read: Numbers, of_free: TrainedModels, of_capped: TrainedModels)
     return found
 
 
-def loss_and_mass(read: Numbers, of_free: TrainedModels, of_capped: TrainedModels, held: str) -> Drawing:
-    """Losses against the mass off BOS. held: "in training", next to the bounds, or "after training", next to the first kind."""
+def loss_and_mass(read: Numbers, of_free: TrainedModels, of_capped: TrainedModels) -> list[Drawing]:
+    """Losses against the mass off BOS: held in training, next to the bounds; and held after training, next to the first kind."""
     free, capped = read.data(of_free.name), read.data(of_capped.name)
     caps, known = capped["cap"].values, masses(capped)
     lower, dots = bounds(shape_of(read), known), partial(Bundle, kind="dots")
@@ -165,31 +164,30 @@ def loss_and_mass(read: Numbers, of_free: TrainedModels, of_capped: TrainedModel
     trained = dots("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
     mass, loss = "mass off BOS, other rows (1 - c)", "held-out mean squared error"
     sizes = f"n = {read.settings.width}, L = {read.settings.length}"
-    if held == "in training":
-        here = [known.index(float(cap)) for cap in caps if cap < 1]
-        ratios = [Bundle(name, off, best / values[here], kind="line") for name, values in lower.items()]
-        path = dots("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
-        ended = dots("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
-        lowest = max(float(np.nanmin(capped["loss"].values[-1])), SMALLEST_LOSS)
-        at_full = "not measured" if inner.all() else f"{lowest:.1e}"
-        panels = [
-            Axis("loss", mass, loss, [*lines, trained, path, ended], "xy"),
-            Axis("best loss with the mass held, over each line", mass, "ratio", ratios, "xy"),
-        ]
-        caption = f"""Left: layers with their mass held in training ({losses.shape[1]} runs per mass) and {len(after)} layers
-            free to sink, with the bounds (docs/results/trigger-bounds.md). Right: the best loss at each mass over each line.
-            {sizes}. At a mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."""
-        return Drawing("bounds", curves([panels], height=4.2), caption)
+    here = [known.index(float(cap)) for cap in caps if cap < 1]
+    ratios = [Bundle(name, off, best / values[here], kind="line") for name, values in lower.items()]
+    path = dots("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
+    ended = dots("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
     forced = dots("mass held after training", offs, after.ravel())
     shifted = dots("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
     less = dots("mass held after training", offs, (after / best).ravel())
-    panels = [
-        Axis("loss", mass, loss, [*lines, trained, forced, shifted], "xy"),
-        Axis("loss over the best learned with the mass held", mass, "ratio", [less], "xy"),
+    lowest = max(float(np.nanmin(capped["loss"].values[-1])), SMALLEST_LOSS)
+    at_full = "not measured" if inner.all() else f"{lowest:.1e}"
+
+    def drawing(name: str, layers: list[Bundle], title: str, compared: list[Bundle], caption: str) -> Drawing:
+        panels = Axis("loss", mass, loss, [*lines, trained, *layers], "xy"), Axis(title, mass, "ratio", compared, "xy")
+        return Drawing(name, curves([panels], height=4.2), caption)
+
+    in_training = f"""Left: layers with their mass held in training ({losses.shape[1]} runs per mass) and {len(after)} layers
+        free to sink, with the bounds (docs/results/trigger-bounds.md). Right: the best loss at each mass over each line.
+        {sizes}. At a mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."""
+    afterwards = f"""Loss against the mass off BOS of layers trained free to sink and then edited without further training (the
+        mass held in the other rows, or a number added to BOS's logit there), next to layers trained with the mass held.
+        {sizes}."""
+    return [
+        drawing("bounds", [path, ended], "best loss with the mass held, over each line", ratios, in_training),
+        drawing("forced", [forced, shifted], "loss over the best learned with the mass held", [less], afterwards),
     ]
-    caption = f"""Loss against the mass off BOS of layers trained free to sink and then edited without further training (the mass
-        held in the other rows, or a number added to BOS's logit there), next to layers trained with the mass held. {sizes}."""
-    return Drawing("forced", curves([panels], height=4.2), caption)
 
 
 # Measurements of trigger/bound: loss and BOS mass of trained layers, unedited, with the mass held and with the logit shifted.
@@ -226,12 +224,10 @@ def _each(config: Trials, trained: Trained, edit: Change, values: Sequence[Seque
     """`on_sequences` of each run under an edit, for each of its values: name -> [run, value], NaN for runs that diverged."""
     data = held_out(Trigger(width=config.width, length=config.length), config.sequences, config.seed)
     architecture = model(cast(TriggerTraining, trained.config))
-    found: list[list[dict[str, float]]] = []
-    for ended, own in zip(trained.runs, values, strict=True):
-        params = trained.of(ended.run.run)
-        found.append([on_sequences(params, architecture, data, edit, value) for value in own])
+    pairs = [(trained.of(ended.run.run), of_run) for ended, of_run in zip(trained.runs, values, strict=True)]
+    measured = [[on_sequences(params, architecture, data, edit, value) for value in of_run] for params, of_run in pairs]
     lost = np.array([[np.nan if ended.outcome == DIVERGED else 1.0] for ended in trained.runs])
-    return {name: lost * np.array([[one[name] for one in row] for row in found]) for name in found[0][0]}
+    return {name: lost * np.array([[one[name] for one in row] for row in measured]) for name in measured[0][0]}
 
 
 def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], edit: Change, value: float) -> dict[str, float]:

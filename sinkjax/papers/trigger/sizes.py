@@ -55,5 +55,4 @@ def study(lab: Lab, s: Settings) -> None:
     )
 
     caption = "Attention to BOS in the other rows, one property changed at a time. Shares of rows near 0 mean little."
-    unit = "mean over layers, heads, rows and sequences"
-    lab.draw(by_model, "sizes", (weight(), weight_share()), shown, unit, caption)
+    lab.draw(by_model, "sizes", (weight(), weight_share()), shown, "mean over layers, heads, rows and sequences", caption)

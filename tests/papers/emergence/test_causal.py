@@ -41,10 +41,10 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
     rows = {(row.condition, row.measure): row for row in section.rows}
     checkpoints = 3 * (3 * len(causal.MEASURES) + 2 * len(causal.TYPES))
     assert len(rows) == len(section.rows) == checkpoints + 2 * 6 + 2 * (8 + 4 - 1)
-    row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"]]
+    row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"][0]]
     assert row.value.n == 2
-    assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"]].value.mean, rel=1e-5)
-    assert rows["step 1", causal.MEASURES["loss"]].effect.mean == 0
+    assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"][0]].value.mean, rel=1e-5)
+    assert rows["step 1", causal.MEASURES["loss"][0]].effect.mean == 0
     assert {*section.featured} <= {condition for condition, _ in rows}
     assert {file.stem for file in (out / "figures").glob("*.svg")} == {"timeline", "over-steps"}
     assert section.title in (out / "report.html").read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def test_events_stand_in_the_order_in_which_half_of_each_change_is_made():
     np.testing.assert_array_equal(found["norm of the first token's value"], [40, np.nan])
     np.testing.assert_array_equal(found["attention to the first token"], [np.nan, 40])
     np.testing.assert_array_equal(found["later tokens aligned with the first"], [np.nan, np.nan])
-    logs = causal.log_events(results)
+    logs = causal.events(results, logs=True)
     assert logs["largest activation over the median"].tolist() == [20, 40]
     assert logs["held-out loss"].tolist() == [10, 20]
     assert len(logs) == 4
