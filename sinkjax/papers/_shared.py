@@ -16,7 +16,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.named import edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
-from sinkjax.study import Batch, Layers
+from sinkjax.study import Batch, Layers, Measure, percentage
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -64,6 +64,14 @@ def recorded(model: Model, batch: Batch, probe: Probe, size: int, edits: Edit | 
     return in_blocks(
         batch, size, lambda tokens, lengths: forward(model, tokens, None, edits, probe, lengths, logits=False).record
     )
+
+
+def mean_weight(name: str, asks: Probe, statistic: str, index: tuple[Any, ...], axes: Any = -1, **facts: Any) -> Measure:
+    """Return weights of a statistic, at an index of its last axes and averaged over some of these, in per cent.
+
+    facts: further attributes of `Measure`.
+    """
+    return percentage(name, lambda data: np.asarray(100 * data[statistic].values[(..., *index)].mean(axis=axes)), asks, **facts)
 
 
 def exact_rows(condition: str, series: str, numbers: Mapping[str, Any]) -> list[Row]:

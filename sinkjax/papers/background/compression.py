@@ -190,9 +190,9 @@ def changes_with_norm(
     """
     data = read.data(sweep.name).isel(edit=0)
     norm, other = data["resid_norm"].values[..., position], of(data)
-    found = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
+    r = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
     measure = f"r of norm and {name} over {other.shape[-1] - 1} changes"
-    return [Row("no edit", "no edit", measure, intervals.interval(found, seed=read.settings.seed))]
+    return [Row("no edit", "no edit", measure, intervals.interval(r, seed=read.settings.seed))]
 
 
 @from_results

@@ -184,8 +184,7 @@ def random_embeddings(tokens: Sequence[str], count: int, seed: int, run: Unedite
     assert model.tokenizer is not None
     ordinary = np.setdiff1d(np.arange(model.config.vocab_size or 0), [*model.tokenizer.special, *ids_of(model, tokens)])
     refuse(ordinary.size < count, f"{count} controls are more than the model's {ordinary.size} other tokens")
-    rng = intervals.generator(seed, "background/elsewhere controls")
-    return rows_of(model, rng.choice(ordinary, count, replace=False))
+    return rows_of(model, intervals.generator(seed, "background/elsewhere controls").choice(ordinary, count, replace=False))
 
 
 def ids_of(model: Model, tokens: Sequence[str]) -> list[int]:

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Probe, Site, Statistic, compose, edit, edit_weights, forward
+from sinkjax.papers._shared import mean_weight
 from sinkjax.probes.statistics import PairView, column_sums
 from sinkjax.study import *
 
@@ -139,9 +139,6 @@ SECOND_HALF = Probe(extra=(Statistic("second_half_attention", Site.WEIGHTS, seco
 def second_half_attention_to(key: int, layers: Layers) -> Measure:
     """Attention to a key in percent, mean over queries in the second half of the prompt, heads and layers."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["second_half_attention"].values[..., layers.index, key].mean(axis=-1))
-
     name = f"attention to key {key} from the second half's queries (%){layers.suffix}"
     note = "The paper's measure: attention from queries in the second half of the prompt, averaged over queries, heads, layers."
-    return percentage(name, of, SECOND_HALF, note=note, position=key)
+    return mean_weight(name, SECOND_HALF, "second_half_attention", (layers.index, key), note=note, position=key)

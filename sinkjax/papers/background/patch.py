@@ -59,8 +59,7 @@ def study(lab: Lab, s: Settings) -> None:
         """Patch the same site with the donor run's values of a random later position, drawn for each prompt."""
         site, prompts = case["site"], np.arange(donor[case["site"]].shape[1])
         drawn = rng.integers(after + 1, s.length, len(prompts))
-        label = f"{site} of positions {', '.join(map(str, drawn))}"
-        return put(site, after, donor[site][:, prompts, drawn], label, case.layers)
+        return put(site, after, donor[site][:, prompts, drawn], f"{site} of positions {', '.join(map(str, drawn))}", case.layers)
 
     moved_sink = lab.sweep("donor", {ALL: mask}, columns, title="donor run")
     places = [forms, grows, ALL, *each(lab.layers)]

@@ -89,10 +89,8 @@ def readers(name: str, stage: list[int], layers: int) -> Layers:
 def attention_in(key: int, layers: Layers = ALL) -> Measure:
     """Attention to a key, mean over some layers and their heads, in per cent."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * received_in(data, layers)[..., key])
-
-    return percentage(f"attention to key {key}, mean over heads (%){layers.suffix}", of, RECEIVED, position=key)
+    name = f"attention to key {key}, mean over heads (%){layers.suffix}"
+    return percentage(name, lambda data: 100 * received_in(data, layers)[..., key], RECEIVED, position=key)
 
 
 def strongest_in(key: int, layers: Layers) -> Measure:
@@ -102,8 +100,7 @@ def strongest_in(key: int, layers: Layers) -> Measure:
         seen = received_in(data, layers)[..., : data.sizes["key"] - MIN_QUERIES + 1]
         return np.asarray(100 * np.delete(seen, key, axis=-1).max(axis=-1))
 
-    name = f"attention to the strongest key but {key}, mean over heads (%){layers.suffix}"
-    return percentage(name, of, RECEIVED, position=key)
+    return percentage(f"attention to the strongest key but {key}, mean over heads (%){layers.suffix}", of, RECEIVED, position=key)
 
 
 def received_in(data: xarray.Dataset, layers: Layers) -> NDArray[Any]:

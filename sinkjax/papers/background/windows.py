@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sinkjax import Edit, Probe, Site, Statistic, edit
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
+from sinkjax.papers._shared import mean_weight
 from sinkjax.papers.background._massive import largest_dim
 from sinkjax.papers.background.massive import set_dims
 from sinkjax.probes.statistics import PairView, View
@@ -118,11 +119,9 @@ def reaching(beyond: int) -> Statistic:
 def first_before(beyond: int, layers: Layers = ALL, reach: int = BEFORE) -> Measure:
     """Attention to key 0 from the queries just before a position (or, BEYOND, at and after it), mean over layers and heads."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["reaching"].values[..., layers.index, reach, 0].mean(axis=-1))
-
     queries = f"just before position {beyond}" if reach == BEFORE else f"from position {beyond} on"
-    return percentage(f"attention to key 0 {queries} (%){layers.suffix}", of, asked(beyond), note=NOTE)
+    name = f"attention to key 0 {queries} (%){layers.suffix}"
+    return mean_weight(name, asked(beyond), "reaching", (layers.index, reach, 0), note=NOTE)
 
 
 first_beyond = partial(first_before, reach=BEYOND)

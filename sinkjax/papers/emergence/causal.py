@@ -223,8 +223,7 @@ def checkpoints(read: Numbers) -> Drawing:
         values = [of(read, name, edit) for edit in names]
         limits = (float(np.min(values)), float(np.max(values))) if name == "loss" else None  # no 0, beside which changes vanish
         shown = [Line(edit, x, [*map(read.interval, of_edit.T)]) for edit, of_edit in zip(names, values, strict=True)]
-        label = textwrap.fill(MEASURES[name][0], LABEL)
-        panels.append(Panel("", label, shown, log=name == "ratio", limits=limits))
+        panels.append(Panel("", textwrap.fill(MEASURES[name][0], LABEL), shown, log=name == "ratio", limits=limits))
     grid = [panels[start : start + MOST_COLUMNS] for start in range(0, len(panels), MOST_COLUMNS)]
     caption = f"""Models of {read[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit and with each.
         A head cannot sink on a masked key. Lines: means over seeds; bands: 95% intervals."""

@@ -9,6 +9,7 @@ keys p and j for one query splits exactly, and symmetrically, into
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,18 +21,8 @@ from sinkjax.model.site import Site
 from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
 
 
-def angle_sums(scores: jax.Array, view: PairView) -> jax.Array:
-    """Sum over later queries of the angle's part of each key's gap to the other keys: [B, H, S]."""
-    return _gap_sums(scores, view, 1)
-
-
-def norm_sums(scores: jax.Array, view: PairView) -> jax.Array:
-    """Sum over later queries of the norm's part of each key's gap to the other keys: [B, H, S]."""
-    return _gap_sums(scores, view, -1)
-
-
 def _gap_sums(scores: jax.Array, view: PairView, sign: int) -> jax.Array:
-    """The part of the angle (sign 1) or of the norm (-1), as a mean over a query's other keys.
+    """Sum over later queries of the angle's part (sign 1) or the norm's (-1) of each key's gap to the other keys: [B, H, S].
 
     For key p and a query with n keys j, half of n s_p + c_p sum_j N_j - N_p sum_j c_j - sum_j s_j is the sum over j of the
     angle's part; in the norm's the middle terms have the other sign. A key adds nothing to its own sum.
@@ -56,8 +47,8 @@ def mean_over_queries_after(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 
 
 # The gap of a key: its score minus the mean score of a query's other keys, averaged over all later queries.
-ANGLE_PART = Statistic("angle_part", Site.LOGITS, angle_sums, KEYS, mean_over_queries_after)
-NORM_PART = Statistic("norm_part", Site.LOGITS, norm_sums, KEYS, mean_over_queries_after)
+ANGLE_PART = Statistic("angle_part", Site.LOGITS, partial(_gap_sums, sign=1), KEYS, mean_over_queries_after)
+NORM_PART = Statistic("norm_part", Site.LOGITS, partial(_gap_sums, sign=-1), KEYS, mean_over_queries_after)
 
 
 def singular_values(vectors: NDArray[Any]) -> NDArray[Any]:

@@ -10,12 +10,11 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-import sinkjax
-from sinkjax import Probe
+from sinkjax import Capture, Probe, Site
 from sinkjax.analysis.estimates import constant
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import refuse
-from sinkjax.errors import SinkjaxError
+from sinkjax.papers._shared import recorded
 from sinkjax.papers.gu import _geometry as geometry
 from sinkjax.report.figures.lines import Line, Panel
 from sinkjax.report.figures.lines import lines as line_figure
@@ -51,8 +50,7 @@ def study(lab: Lab, s: Settings) -> None:
     positions = tuple(range(s.length // 2 + 1))
 
     def keys(kind: Literal["text", "random"]) -> Calculation:
-        declared = {"keys_across_prompts": [s.rank, kind]}
-        compute = partial(keys_across_prompts, s.rank, positions)
+        compute, declared = partial(keys_across_prompts, s.rank, positions), {"keys_across_prompts": [s.rank, kind]}
         return lab.calculate(f"{kind}-keys", compute, KEY_VARIABLES, declared, s.prompts, Inputs(kind))
 
     both, source = (keys("text"), keys("random")), "Gu et al. 2025, section on the sink token's keys"
@@ -121,13 +119,10 @@ def keys_across_prompts(rank: int, positions: tuple[int, ...], model: Model, bat
     """
     lengths = batch.lengths
     refuse(positions[-1] >= lengths.min(), f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
-    if not 0 < rank <= min(len(lengths) // 2, model.config.head_dim - 1):
-        most = f"at most half of the {len(lengths)} prompts and below {model.config.head_dim}, the width of a head"
-        raise SinkjaxError(f"rank {rank} must be at least 1, {most}")
-    captured = Probe(capture=(sinkjax.Capture(sinkjax.Site.KEY, positions=positions),))
-    run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
-    parts = [np.asarray(run(tokens=tokens, lengths=few).record["keys"]) for tokens, few in batch.blocks(BLOCK)]
-    vectors = np.concatenate(parts).transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
+    most = f"at most half of the {len(lengths)} prompts and below {model.config.head_dim}, the width of a head"
+    refuse(not 0 < rank <= min(len(lengths) // 2, model.config.head_dim - 1), f"rank {rank} must be at least 1, {most}")
+    captured = Probe(capture=(Capture(Site.KEY, positions=positions),))
+    vectors = recorded(model, batch, captured, BLOCK)["keys"].transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
     values, energy = geometry.singular_values(vectors), geometry.shared_energy(vectors, rank)
     axes = ("layer", "kv_head", "position")
     arrays = {"singular": ((*axes, "component"), values), "shared": ((*axes, "prompt"), energy)}

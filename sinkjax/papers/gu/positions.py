@@ -6,7 +6,7 @@ token the same position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,27 +43,22 @@ def study(lab: Lab, s: Settings) -> None:
     columns = (sink, at_place, strongest_other_sink(0, s.eps), largest_activation(0))
     vectors = lab.donor("vectors", partial(position_vectors, lab), no_vectors(lab))
 
-    def taken(i: int, j: int) -> Edit:
-        return exchanged(lab, {i: j}, vectors)
+    def move(i: int, j: int, swap: bool) -> Edit:
+        return exchanged(lab, {i: j, j: i} if swap else {i: j}, vectors)
 
-    def swapped(i: int, j: int) -> Edit:
-        return exchanged(lab, {i: j, j: i}, vectors)
-
-    def sweep(name: str, move: Callable[[int, int], Edit], places: tuple[int, ...], title: str, repeats: bool) -> Sweep:
+    def sweep(swap: bool, repeats: bool) -> Sweep:
         def another_token(rng: np.random.Generator, case: Layers) -> Edit:
-            return move(lab.random_position(rng, but=(0, case["position"]), least=1), case["position"])
+            return move(lab.random_position(rng, but=(0, case["position"]), least=1), case["position"], swap)
 
-        edits = {ALL.at(position=place): move(0, place) for place in places}
+        name, title = ("swapped", "0 swapped with") if swap else ("taken", "0 becomes")
+        edits = {ALL.at(position=place): move(0, place, swap) for place in (s.places if repeats else s.text_places)}
         if not repeats:
-            return lab.sweep(name, edits, columns, title=f"natural text, {title}")
+            return lab.sweep(f"text-{name}", edits, columns, title=f"natural text, {title}")
         inputs = {"inputs": "repeat", "prompts": s.repeat_prompts}
         return lab.sweep(name, edits, columns, another_token, title=f"one token repeated, {title}", **inputs)
 
-    becomes = sweep("taken", taken, s.places, "0 becomes", repeats=True)
-    exchange = sweep("swapped", swapped, s.places, "0 swapped with", repeats=True)
-    text_taken = sweep("text-taken", taken, s.text_places, "0 becomes", repeats=False)
-    text_swapped = sweep("text-swapped", swapped, s.text_places, "0 swapped with", repeats=False)
-    lab.noop(swapped(0, 0))
+    becomes, exchange, text_taken, text_swapped = (sweep(swap, repeats) for repeats in (True, False) for swap in (False, True))
+    lab.noop(move(0, 0, swap=True))
 
     source, learned = "Gu et al. 2025, Table 7", positions_are("added")
     sinks = is_sink(attention_to(0, lab.half), exchange, strongest_other_attention(0, lab.half))

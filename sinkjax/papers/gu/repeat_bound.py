@@ -20,14 +20,15 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent, constant
 from sinkjax.analysis.summary import Row, own_rows
 from sinkjax.checkpoints.model import Model
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.params import Params
+from sinkjax.papers._shared import in_blocks
 from sinkjax.papers.gu import _closed_form as form
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.figures.lines import Line, Panel, lines
 from sinkjax.report.section import Drawing
-from sinkjax.study import Batch, Calculation, Inputs, Lab, Numbers, OnText, Sinks, from_results, kind_of_positions
+from sinkjax.study import Batch, Calculation, Inputs, Lab, Numbers, Sinks, from_results, kind_of_positions
 
 EXACT = 1e-12  # rounding of the closed form, in float64
 
@@ -44,8 +45,8 @@ class Settings(Sinks):
 def study(lab: Lab, s: Settings) -> None:
     """The bounds on the attention of repeated tokens."""
     lab.needs("softmax", "causal mask", "usual scale", "rotation after all norms", "queries without growth")
-    compute, declared = partial(repeated_tokens, s, s.longest), {"repeated_tokens": s.longest}
-    bound = lab.calculate("bound", compute, BOUND_VARIABLES, declared, s.prompts, Inputs("repeat", bos="none"))
+    declared, inputs = {"repeated_tokens": s.longest}, Inputs("repeat", bos="none")
+    bound = lab.calculate("bound", partial(repeated_tokens, s), BOUND_VARIABLES, declared, s.prompts, inputs)
 
     source, forward = "Gu et al. 2025, Propositions 1 to 4", s.tolerance
     same_states = ("rotary", "scores", "none")
@@ -84,27 +85,24 @@ BOUND_VARIABLES = tuple(AXES)
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # source of xi -> label
 
 
-def repeated_tokens(settings: OnText, longest: int, model: Model, batch: Batch) -> xarray.Dataset:
+def repeated_tokens(settings: Settings, model: Model, batch: Batch) -> xarray.Dataset:
     """Differences of the forward pass from the propositions, weights in closed form, and their bounds.
 
     Args:
         settings: The study's settings.
-        longest: Tokens of the longest prompt whose attention is computed in closed form.
         model: The model.
         batch: Prompts of one token each.
 
     Raises:
         SinkjaxError: The closed form does not reach the length of a prompt.
     """
-    length, reach = settings.length, form.reach(model.config, longest)
-    if reach < length:
-        limits = f"longest is {longest}, the context {model.config.context}, windows are {form.windows(model.config)}"
-        raise SinkjaxError(f"the closed form reaches {reach} tokens, fewer than the {length} of a prompt: {limits}")
+    length, longest, reach = settings.length, settings.longest, form.reach(model.config, settings.longest)
+    limits = f"longest is {longest}, the context {model.config.context}, windows are {form.windows(model.config)}"
+    refuse(reach < length, f"the closed form reaches {reach} tokens, fewer than the {length} of a prompt: {limits}")
     tokens = form.lengths(length, reach)
     with np.errstate(invalid="ignore"):  # NaN where there is no closed form
-        parts = [_block(model, prompts, tokens) for prompts, _ in batch.blocks(BLOCK)]
-    arrays = {name: (axes, np.concatenate([part[name] for part in parts])) for name, axes in AXES.items()}
-    return xarray.Dataset(arrays, coords={"tokens": tokens, "xi_from": list(BOUNDS)})
+        arrays = in_blocks(batch, BLOCK, lambda prompts, lengths: _block(model, prompts, tokens))
+    return xarray.Dataset({name: (AXES[name], array) for name, array in arrays.items()}, {"tokens": tokens, "xi_from": [*BOUNDS]})
 
 
 def without_positions(model: Model) -> tuple[Params, Config]:
@@ -164,8 +162,7 @@ def at_most(
         raise Absent(f"positions are {kind}, and must be {' or '.join(positions)}")
     if falling and not data["falls"].values.all():
         raise Absent(f"the scores of {100 * float((data['falls'] == 0).mean()):.3g}% of heads do not fall with the distance")
-    by_norms = data.sel(xi_from="norms")
-    largest = {name: float(by_norms[name].max()) for name in limits}
+    largest = {name: float(data.sel(xi_from="norms")[name].max()) for name in limits}
     said = "; ".join(f"largest {NAMES[name]}: {size:.2g} (at most {limits[name]:g})" for name, size in largest.items())
     return all(size <= limits[name] for name, size in largest.items()), said
 

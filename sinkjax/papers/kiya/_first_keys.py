@@ -72,10 +72,8 @@ def bos_and_mean(settings: Averaged, model: Model) -> tuple[jax.Array, NDArray[n
     return first_block.bos_and_mean(model.params["embed"], token, rows), rows, {"bos": token, "bos_text": text}
 
 
-NORM_VARIABLES = (
-    "averaged", "cosine_heads", "cosine_kv", "cosine_repeated", "head_cosine", "key_norm", "ordinary", "token_cosine_heads",
-    "token_cosine_kv", "token_cosine_repeated", "token_key_norm",
-)  # fmt: skip
+OF_KEYS = ("key_norm", "cosine_kv", "cosine_repeated", "cosine_heads")  # of both vectors' keys, and of every token's
+NORM_VARIABLES = ("averaged", "ordinary", "head_cosine", *OF_KEYS, *(f"token_{name}" for name in OF_KEYS))
 
 
 def first_keys(settings: Averaged, model: Model, batch: Batch) -> xarray.Dataset:
@@ -165,8 +163,7 @@ def first_scores(settings: Scored, tokens: int, model: Model, batch: Batch) -> x
     """
     pair, _, about = bos_and_mean(settings, model)
     ordinary = np.flatnonzero(first_block.averaged(model, about["bos"], special=False))
-    rng = intervals.generator(settings.seed, "kiya/rope controls")
-    drawn = rng.choice(ordinary, min(tokens, ordinary.size), replace=False)
+    drawn = intervals.generator(settings.seed, "kiya/rope controls").choice(ordinary, min(tokens, ordinary.size), replace=False)
     vectors = jnp.concatenate([pair, model.params["embed"][jnp.asarray(drawn)].astype(pair.dtype)])
     queries, keys = first_block.project(model.params, vectors, model.config)
     scores, means, received = map(np.asarray, first_block.grid(queries[1], keys, model.config, settings.indices))

@@ -94,11 +94,10 @@ def received(read: Numbers, *keys: int, over: Sweep) -> Drawing:
 
     def columns(key: int, chosen: Sequence[Layers]) -> np.ndarray:
         """Make one column per layer, NaN where no condition ends."""
-        found = np.full((L, L), np.nan)
+        drawn = np.full((L, L), np.nan)
         values = data.isel(edit=[rows[case] for case in chosen]).sel(key=key).mean(["prompt", "head"]).values
-        for case, column in zip(chosen, values, strict=True):
-            found[case.x] = column
-        return found
+        drawn[[case.x for case in chosen]] = values
+        return drawn
 
     bar = "attention received, mean over heads and prompts"
     shown = [MapRow([columns(key, chosen) for chosen in series.values()], bar, (0, 1), title=f"key {key}") for key in keys]

@@ -108,10 +108,8 @@ def first_share(places: tuple[int, ...], last: int, count: int) -> Measure:
 def together(places: tuple[int, ...], last: int, count: int) -> Measure:
     """Attention to key 0 and the first `count` places together, mean over heads, in per cent."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * to_keys(data, *places[:count]).sum(axis=-1).mean(axis=(-2, -1)))
-
-    return percentage("attention to key 0 and the isolated tokens, mean over heads (%)", of, attention_from(last))
+    name, keys = "attention to key 0 and the isolated tokens, mean over heads (%)", places[:count]
+    return percentage(name, lambda data: 100 * to_keys(data, *keys).sum(axis=-1).mean(axis=(-2, -1)), attention_from(last))
 
 
 @from_results

@@ -42,8 +42,7 @@ def largest(model: Model, count: int, last: int | None = None) -> tuple[Neuron, 
         last: The last layer to take them from; None: the model's.
     """
     gate, up = (norms[: None if last is None else last + 1] for norms in sizes(model))
-    order = np.argsort(-(gate * up), axis=None, kind="stable")[:count]
-    return tuple(divmod(int(number), gate.shape[1]) for number in order)
+    return tuple(divmod(int(number), gate.shape[1]) for number in np.argsort(-(gate * up), axis=None, kind="stable")[:count])
 
 
 def largest_neurons(lab: Lab, count: int, last: int | None = None) -> tuple[Neuron, ...]:

@@ -13,13 +13,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Site, compose, edit, scale_head_output
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
-from sinkjax.papers._shared import recorded
+from sinkjax.papers._shared import mean_weight, recorded
 from sinkjax.study import *
 from sinkjax.study import RECEIVED, facts_of, heatmap
 
@@ -106,10 +105,8 @@ def study(lab: Lab, s: Settings) -> None:
 def sink_score(key: int) -> Measure:
     """Attention to a key in per cent, mean over its own and all later queries, heads and layers."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
-
-    return percentage(f"attention that key {key} receives (%)", of, RECEIVED, position=key, seen=True)
+    name = f"attention that key {key} receives (%)"
+    return mean_weight(name, RECEIVED, "attention_received", (key,), (-2, -1), position=key, seen=True)
 
 
 def attention_unnormed() -> Premise:

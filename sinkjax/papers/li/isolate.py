@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import xarray
-from numpy.typing import NDArray
 
 from sinkjax import Edit, attend_self, compose, edit
 from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.papers._shared import after, cut_links, hide_behind, see_only
+from sinkjax.papers._shared import after, cut_links, hide_behind, mean_weight, see_only
 from sinkjax.study import *
 from sinkjax.study import MEAN_ATTENTION, attention_to_first_behind
 
@@ -90,12 +87,9 @@ def study(lab: Lab, s: Settings) -> None:
 def later_sink_score(key: int) -> Measure:
     """Attention to a key in per cent, mean over the queries after it, heads and layers."""
 
-    def of(data: xarray.Dataset) -> NDArray[Any]:
-        return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))
-
     name = f"attention that key {key} receives from later queries (%)"
     note = "The query at the key itself, whose attention the edit decides, is left out."
-    return percentage(name, of, MEAN_ATTENTION, note=note, position=key, seen=True)
+    return mean_weight(name, MEAN_ATTENTION, "mean_attention", (key,), note=note, position=key, seen=True)
 
 
 def even_attention(position: int, layers: Sequence[int] | None = None) -> Edit:

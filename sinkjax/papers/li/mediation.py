@@ -70,8 +70,7 @@ def study(lab: Lab, s: Settings) -> None:
     score, size = later_sink_score(s.position), largest_activation(s.position)
     forms = lab.onset("forms", lambda layers: largest_activation(0, layers))
     neurons = largest_neurons(lab, s.neurons, forms)
-    dim = lab.donor("dim", largest_dim, 0, of_edited=True)
-    chain = Chain(s.position, s.seen, s.early, forms, lab.layers, neurons, dim)
+    chain = Chain(s.position, s.seen, s.early, forms, lab.layers, neurons, lab.donor("dim", largest_dim, 0, of_edited=True))
     blank = chain.blank(lab.architecture, lab.prompts, s.length)
     apart = lab.donor("apart", lambda run: chain.under(run, chain.isolated()), blank, of_edited=True)
     plain = lab.donor("plain", lambda run: chain.under(run, compose()), blank, of_edited=True)
@@ -229,9 +228,8 @@ def foretold(read: Numbers, of: Calculation, by: Literal["alignment", "plain_ali
         of: The `ignitions`.
         by: "alignment", in the run with the isolated token, or "plain_alignment", in the unedited run.
     """
-    data = read.data(of.name)
+    data, run = read.data(of.name), "the same run" if by == "alignment" else "the unedited run"
     gain, whole = predicted(data[by].values, data["size"].values).T
-    run = "the same run" if by == "alignment" else "the unedited run"
     label = f"squared error that alignment with the gates in {run} takes away"
     return Parts(gain, None, whole, None, "squared log", label, uncontrolled="the mean is the comparison")
 

@@ -9,10 +9,10 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from functools import partial
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
@@ -40,6 +40,7 @@ from sinkjax.study import (
 
 KEYS = ("study", "title", "question", "notes", "settings", "trainings", "measures", "claims", "figures")
 
+Named = TypeVar("Named")
 Trainings = Mapping[str, TrainedModels]
 
 
@@ -205,16 +206,13 @@ def _listed(node: Any) -> list[Any]:
     return node if isinstance(node, list) else [] if node is None else [node]
 
 
-def _measure(name: object, what: str) -> Measure:
-    if not isinstance(name, str) or name not in MEASURES:
-        raise SinkjaxError(f"{what}: {unknown('measure', name, MEASURES)}")
-    return MEASURES[name]
+def _named(kind: str, table: Mapping[str, Named], name: object, what: str) -> Named:
+    if not isinstance(name, str) or name not in table:
+        raise SinkjaxError(f"{what}: {unknown(kind, name, table)}")
+    return table[name]
 
 
-def _row(made: Trainings, name: object, what: str) -> TrainedModels:
-    if not isinstance(name, str) or name not in made:
-        raise SinkjaxError(f"{what}: {unknown('training', name, made)}")
-    return made[name]
+_measure, _row = partial(_named, "measure", MEASURES), partial(_named, "training")
 
 
 # Figures of a pretraining table: learning curves, and its rows next to the paper's.
@@ -231,15 +229,16 @@ def learning_curves(read: Numbers, rows: Sequence[TrainedModels]) -> Drawing | N
         return None
     first, *others = there
     groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
-    shown: list[Callable[[xarray.Dataset], NDArray[Any]]] = [
-        lambda data: np.asarray(data["loss"].values),
-        lambda data: sinks(data)[..., 0],
-        lambda data: np.asarray(data["norm_ratio"].values.max(axis=-1)),
-    ]
-    found = [[[_course(row.label, read.data(row.name), of) for row in group] for of in shown] for group in groups]
-    losses, sinking, _ = (list(itertools.chain(*column)) for column in zip(*found, strict=True))
+
+    def courses(row: TrainedModels) -> list[Line]:
+        data = read.data(row.name)
+        values = data["loss"].values, sinks(data)[..., 0], data["norm_ratio"].values.max(axis=-1)
+        return [_course(row.label, data["step"].values, each) for each in values]
+
+    drawn = [[*zip(*map(courses, group), strict=True)] for group in groups]  # [group][loss, sink, norm][row]
+    losses, sinking, _ = (list(itertools.chain(*column)) for column in zip(*drawn, strict=True))
     grid = []
-    for loss, sink, norm in found:
+    for loss, sink, norm in drawn:
         sinks_panel = Panel("", "heads that sink\non token 1 (%)", sink, limits=_percent(sinking))
         norms_panel = Panel("", "norm of token 1\nover others", norm, log=True)
         grid.append([Panel("", "valid loss\n(nats)", loss, limits=_losses(losses)), sinks_panel, norms_panel])
@@ -289,11 +288,10 @@ def _trained(read: Numbers, rows: Sequence[TrainedModels]) -> list[TrainedModels
     return [by_name[name] for name in read.trained if name in by_name]
 
 
-def _course(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray[Any]]) -> Line:
-    """Mean, lowest and highest over the runs that are still running at each evaluation."""
-    values = np.asarray(of(data), float)
+def _course(name: str, steps: NDArray[Any], values: NDArray[Any]) -> Line:
+    """Mean, lowest and highest over the runs that are still running at each evaluation. steps, values: float[run, point]."""
     there = np.isfinite(values).any(axis=0)
-    values, steps = values[:, there], data["step"].values[:, there]
+    values, steps = values[:, there].astype(float), steps[:, there]
     ends = (float(of(column)) for column in values.T for of in (np.nanmean, np.nanmin, np.nanmax))
     shown = [Interval(*three, len(values), 0, 1.0, "none") for three in zip(ends, ends, ends, strict=True)]
     return Line(name, np.nanmax(steps, axis=0).tolist(), shown)

@@ -81,9 +81,7 @@ def of_lines(first: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], milli
 
 
 def _outcome(end: Mapping[str, object], steps: int) -> str:
-    if end["status"] == DIVERGED:
-        return DIVERGED
-    return ALL_STEPS if end["step"] == steps else GOING
+    return DIVERGED if end["status"] == DIVERGED else ALL_STEPS if end["step"] == steps else GOING
 
 
 @dataclass(frozen=True, kw_only=True)

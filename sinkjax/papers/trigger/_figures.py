@@ -115,8 +115,8 @@ def learning(read: Numbers, shown: Sequence[TrainedModels]) -> Drawing:
 def _medians(steps: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The step of each evaluation (the largest, from the runs that did not end in it), and the median over all runs."""
     last = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), axis=1)
-    kept = np.take_along_axis(values, last, axis=1)  # a run that is done keeps its last value, so that its end bends no median
-    return np.nanmax(steps, axis=0), np.median(kept, axis=0)
+    # a run that is done keeps its last value, so that its end bends no median
+    return np.nanmax(steps, axis=0), np.median(np.take_along_axis(values, last, axis=1), axis=0)
 
 
 def losses_by_edit(read: Numbers, shown: Sequence[TrainedModels]) -> Drawing:

@@ -69,11 +69,10 @@ def measure(config: Trials, edited: bool, trained: Trained) -> xarray.Dataset:
     parts = []
     for ended in trained.runs:
         params = trained.of(ended.run.run)
-        found = on_sequences(params, architecture, data, trigger) | on_maps(params, architecture, maps[0])
-        if chosen:
-            found |= on_edits(params, architecture, maps, trigger, chosen)
+        arrays = on_sequences(params, architecture, data, trigger) | on_maps(params, architecture, maps[0])
+        arrays |= on_edits(params, architecture, maps, trigger, chosen)
         lost = np.nan if ended.outcome == DIVERGED else 1.0
-        parts.append({name: lost * np.asarray(array, np.float64) for name, array in found.items()})
+        parts.append({name: lost * np.asarray(array, np.float64) for name, array in arrays.items()})
     variables: dict[str, Any] = {name: (("run", *DIMS[name]), np.stack([part[name] for part in parts])) for name in parts[0]}
     variables |= learned(trained)
     labels = {"rows": list(ROWS), "target": list(TARGETS), "error_rows": [*ROWS, EVERY]}
@@ -227,7 +226,7 @@ def on_edits(
         output = sinkjax.forward(params, x, config, edits=edit, probe=Probe(), logits=False).output
         assert output is not None  # a model without a vocabulary
         losses.append(np.asarray(_errors(output, _moved_targets(y, edit), rows)))
-    return {"edited_loss": np.stack(losses)}
+    return {"edited_loss": np.stack(losses)} if losses else {}
 
 
 def _moved_targets(y: jax.Array, edit: Edit) -> jax.Array:

@@ -22,6 +22,7 @@ from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.edits.edit import Edit
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.papers._shared import Arrays
 from sinkjax.papers.trigger import _bounds
 from sinkjax.papers.trigger._bounds import Shape
 from sinkjax.papers.trigger._config import Trials, training
@@ -195,8 +196,6 @@ def loss_and_mass(read: Numbers, of_free: TrainedModels, of_capped: TrainedModel
 
 Change = Callable[[Any, Any], Edit]  # `held` or `shifted`
 
-Found = dict[str, NDArray[Any]]
-
 
 def of_free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained: Trained) -> xarray.Dataset:
     """Each run without an edit, with its mass held (held_*) and with BOS's logit shifted (shifted_*), and its learning curves."""
@@ -220,7 +219,7 @@ def of_capped(config: Trials, caps: Sequence[float], seeds: int, trained: Traine
     return xarray.Dataset(variables, {"cap": list(caps), "run": first})
 
 
-def _each(config: Trials, trained: Trained, edit: Change, values: Sequence[Sequence[float]]) -> Found:
+def _each(config: Trials, trained: Trained, edit: Change, values: Sequence[Sequence[float]]) -> Arrays:
     """`on_sequences` of each run under an edit, for each of its values: name -> [run, value], NaN for runs that diverged."""
     data = held_out(Trigger(width=config.width, length=config.length), config.sequences, config.seed)
     architecture = model(cast(TriggerTraining, trained.config))

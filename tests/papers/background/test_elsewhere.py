@@ -13,18 +13,8 @@ from sinkjax.study import Sweep
 T = 20
 
 
-def natural(largest: np.ndarray, received: np.ndarray, tokens: list[list[str]]) -> xarray.Dataset:
-    """The unedited run. largest: [prompt, depth, position]; received: [prompt, layer, head, key]."""
-    arrays = {
-        "resid_max": (("edit", "prompt", "depth", "position"), largest[None]),
-        "attention_received": (("edit", "prompt", "layer", "head", "key"), received[None]),
-    }
-    lengths = [len(texts) for texts in tokens]
-    return xarray.Dataset(arrays, {"length": ("prompt", lengths)}, {"study": {"token_texts": tokens}})
-
-
 def planted() -> xarray.Dataset:
-    """Three prompts: "." at 5 is large and a sink, "!" at 4 is large, and the last prompt has neither."""
+    """The unedited run of three prompts: "." at 5 is large and a sink, "!" at 4 is large, and the last prompt has neither."""
     largest, received = np.ones((3, 3, T)), np.zeros((3, 2, 4, T))
     largest[:, 1:, 0], largest[0, 2, 5], largest[1, 2, 4] = 100, 10, 1000
     received[:, :, :, 0], received[0, 1, :2, 5] = 0.9, 0.5
@@ -32,7 +22,11 @@ def planted() -> xarray.Dataset:
     tokens[0][5] = tokens[0][9] = tokens[2][0] = tokens[2][T - 1] = "."  # the first and the last of all do not count
     tokens[0][9] = " ."
     tokens[1][4] = "!"
-    return natural(largest, received, tokens)
+    arrays = {
+        "resid_max": (("edit", "prompt", "depth", "position"), largest[None]),
+        "attention_received": (("edit", "prompt", "layer", "head", "key"), received[None]),
+    }
+    return xarray.Dataset(arrays, {"length": ("prompt", [T] * 3)}, {"study": {"token_texts": tokens}})
 
 
 def test_the_first_of_some_tokens_is_compared_with_a_typical_position_and_with_the_first():

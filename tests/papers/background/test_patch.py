@@ -43,7 +43,10 @@ def test_positions_get_what_the_donor_run_has_there(lab, model, batch):
         return sinkjax.forward(model.params, batch.tokens, model.config, edit, SEEN, batch.lengths).record
 
     donor, plain = forward(sinkjax.mask_key(0)), forward(sinkjax.compose())
-    patched, positions = ({sweep.label(case): edit for case, edit in sweep.edits.items()} for sweep in _two(lab))
+    patched, positions = (
+        {sweep.label(case): edit for case, edit in sweep.edits.items()}
+        for sweep in (lab.sweeps["patched"], lab.sweeps["positions"])
+    )
     for site in SITES:
         name = f"seen_{site}"
         seen = forward(patched[f"site {site} in layer 1"])[name]
@@ -52,10 +55,6 @@ def test_positions_get_what_the_donor_run_has_there(lab, model, batch):
         seen = forward(positions[f"site {site}, place 3"])[name]
         np.testing.assert_array_equal(seen[:, :, 3], donor[name][:, :, 3])
         np.testing.assert_array_equal(seen[:, :, :3], plain[name][:, :, :3])
-
-
-def _two(lab: Lab) -> Any:
-    return lab.sweeps["patched"], lab.sweeps["positions"]
 
 
 def test_a_run_judges_shares_of_the_donors_effect(tmp_path):

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 
+from sinkjax.papers.kiya.baseline import sink_lag
+from sinkjax.study.measures import read_measure
 from sinkjax.study.registry import find
 from sinkjax.study.work import Condition
 from tests.study import planted
@@ -59,3 +62,24 @@ def test_a_sink_and_an_activation_that_grow_replicate():
 )
 def test_each_claim_is_about_its_own_numbers(fields, name, word):
     assert words(unedited(**fields))[name] == word
+
+
+def test_the_lag_is_between_the_onsets_of_each_stage():
+    """As in SmolLM2: an early stage with a small activation, in some texts without a sink, and a late stage."""
+    two = [1, 233, 723, 580, 60, 20_000, 20_000]
+    sizes = np.array([two, [60] * 7, [1, 1, 1, 1, 1, 1, 500], [1, 1, 1, 1, 300, 300, 300], two])
+    seen = np.array([[0, 0, 0.4, 0.4, 0.1, 0.1, 0.5], [0.5] * 7, [0, 0, 0, 0, 0, 0.6, 0.6], [0] * 7, [0, 0, 0, 0, 0, 0, 0.5]])
+    data = xarray.Dataset(
+        {
+            "attention_received": (
+                ("edit", "prompt", "layer", "head", "key"),
+                seen[None, :, :, None, None] * np.ones((1, 1, 1, 5, 12)),
+            ),
+            "resid_max": (
+                ("edit", "prompt", "depth", "position"),
+                np.concatenate([np.full((5, 1), 900), sizes], axis=1)[None, ..., None] * np.ones(12),
+            ),
+            "resid_median": (("edit", "prompt", "depth", "position"), np.ones((1, 5, 8, 12))),
+        }
+    )
+    np.testing.assert_array_equal(read_measure(sink_lag(0, 0.3), data), [[1, np.nan, -1, np.nan, 1]])

@@ -16,6 +16,7 @@ from sinkjax.model.params import init
 from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.study.lab import Study
+from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
 from tests.study.tiny import write_both
@@ -95,6 +96,12 @@ def test_norms_and_cosines_are_those_of_their_definitions(model, keys):
         np.testing.assert_allclose(keys["head_cosine"][row], heads, rtol=1e-5, atol=1e-6)
     of_seven = by_definition(model, np.asarray(model.params["embed"][7], np.float64))[1]
     assert float(keys["token_key_norm"][7]) == pytest.approx(np.linalg.norm(of_seven), rel=1e-5)
+
+
+def test_a_key_repeated_to_query_heads_is_longer_by_the_root_of_their_number(folder, model, keys):
+    lab = EMBEDDING.trace(EMBEDDING.settings(model=folder), model.config)
+    rows: Any = lab.claims["size"].of(Numbers(lab.settings, model.config, {"keys": keys}))
+    assert rows[1].value.mean == pytest.approx(rows[0].value.mean * model.config.group**0.5)
 
 
 def test_the_first_block_of_a_gemma_is_that_of_its_forward(model):

@@ -50,6 +50,12 @@ def test_controls_mask_another_key_or_other_heads(study):
         assert np.isneginf(term.value).sum() == (6 if " 6 " in budget(point) else 12)
 
 
+def test_sets_are_the_heads_that_attend_most_and_those_of_the_first_layers(study):
+    layers = {label: point.edit.terms[0].layers for label, point in study.of("heads").items() if point.edit.terms}
+    most = {"the 6 heads with the largest attention": (2,), "the 12 heads with the largest attention": (0, 2)}
+    assert layers == {**most, "the 6 heads of layer 0": (0,), "the 12 heads of layers 0 to 1": (0, 1)}
+
+
 def moves(first: float = 10.0, second: float | None = None, twin: float = 20.0, **edited: tuple[float, ...]) -> Any:
     """Attention to keys 0 and 1 (%), and largest |h| there, of the conditions in some places; others change nothing.
 
@@ -97,6 +103,3 @@ def test_what_any_mask_does_is_not_the_keys_doing():
         return moves(all_layers=MOVED)(name, point) | ({("seen", 1): 99.0} if point.draw >= 0 else {})
 
     assert words(numbers)["all"] == "opposite"
-
-
-# Sets of heads.

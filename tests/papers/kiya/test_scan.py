@@ -13,7 +13,7 @@ from sinkjax.papers.kiya.predictions import isolated
 from sinkjax.papers.kiya.scan import compared
 from sinkjax.study.work import Batch
 
-ODD, PLANTED = 3, 40
+PLANTED = 40
 
 
 def planted(makes: list[bool]) -> xarray.Dataset:

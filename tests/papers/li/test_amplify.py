@@ -13,16 +13,10 @@ from sinkjax.study import ALL, Sweep, loss
 from sinkjax.study.lab import Lab, Unedited
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
-from tests.study.tiny import write_both
 
 K, T = 4, 12
 STUDY = find("li/amplify")
 CONFIG = STUDY.settings(positions=(2, K), token=K, last=1, single=(0,), ends=(1,), length=T)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory):
-    return sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
 
 
 @pytest.fixture(scope="module")

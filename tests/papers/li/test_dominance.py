@@ -19,15 +19,10 @@ from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
-from tests.study.tiny import LAYERS, write_both
+from tests.study.tiny import LAYERS
 
 T = 10
 STUDY = find("li/dominance")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory):
-    return sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +73,7 @@ def test_rows_of_w_k_have_the_gain_of_a_norm_of_keys(model):
     assert dominance.unit(rows)[layer, 1, dim] @ dominance.unit(np.asarray(key)) == pytest.approx(1, rel=1e-5)
 
 
-def planted(**changed: Any) -> xarray.Dataset:
+def planted() -> xarray.Dataset:
     """Four prompts of 9 tokens in 5 layers: key 0 dominates by 100 from layer 2 on, where heads of group 0 lock in on it."""
     N, L, H, S = 4, 5, 2, 9
     before = np.full((N, L + 1, S), 4.0)
@@ -96,7 +91,6 @@ def planted(**changed: Any) -> xarray.Dataset:
         "positive": positive,
         "own_row": np.repeat([0.1, 0.1, 0.8, 0.8, 0.8], N).reshape(L, N).T[..., None],
         "other_rows": np.full((3, N, L, 1), 0.2),
-        **changed,
     }
     axes = {
         **dict.fromkeys(("before", "after"), ("prompt", "depth", "position")),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import sinkjax
+from sinkjax.papers._shared import after
 from sinkjax.papers.li.amplify import sink_score
 from sinkjax.papers.li.isolate import later_sink_score
 from sinkjax.study.measures import merged, read_measure
-from tests.study.tiny import LAYERS, write_both
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory):
-    return sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
+from tests.study.tiny import LAYERS
 
 
 def test_scores_are_means_of_the_attention_maps(model):
@@ -28,3 +23,7 @@ def test_scores_are_means_of_the_attention_maps(model):
     for measure, first in zip(measures, (4, 5), strict=True):
         expected = 100 * column[..., first:].mean(axis=(1, 2, 3))
         np.testing.assert_allclose(read_measure(measure, data)[0], expected, rtol=1e-4)
+
+
+def test_the_layers_after_one_begin_with_the_next_or_are_the_last_layer():
+    assert [after(last, 4, "it").layers for last in (1, 3)] == [(2, 3), (3,)]

@@ -11,21 +11,17 @@ import pytest
 import sinkjax
 from sinkjax.papers.li import _neurons, super_neurons
 from sinkjax.papers.li._neurons import Neuron
-from sinkjax.study.lab import Lab, Unedited
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
-from tests.study.tiny import write_both
 
 STUDY = find("li/super-neurons")
 PLANTED: Neuron = (1, 7)
-CHOSEN: tuple[Neuron, ...] = ((0, 3), (2, 3), (2, 9), (1, 0), (0, 5))
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory):
+def planted(model):
     """The tiny model with one neuron whose vectors are ten times as long, and that writes to dim 5 only."""
-    model = sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
     layers = dict(model.params["layers"])
     for name in ("gate", "up"):
         layers[name] = layers[name].at[PLANTED[0], :, PLANTED[1]].multiply(10)
@@ -33,13 +29,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
     row[5] = 40
     layers["down"] = layers["down"].at[PLANTED].set(row)
     return dataclasses.replace(model, params={**model.params, "layers": layers})
-
-
-@pytest.fixture(scope="module")
-def lab(tiny_config) -> Lab:
-    """With neurons that a model has as its largest."""
-    settings = STUDY.settings(neurons=5, length=12)
-    return STUDY.trace(settings, tiny_config, unedited=Unedited(None, None), donors={"largest": CHOSEN})
 
 
 def test_a_planted_neuron_is_the_largest_feeds_the_massive_dim_and_is_compared(planted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,22 +12,17 @@ import xarray
 from scipy.stats import kendalltau
 
 import sinkjax
+from sinkjax.model.params import init
 from sinkjax.papers.li import variance
 from sinkjax.papers.li.variance import EVEN, MODEL, measure
 from sinkjax.study.contrasts import Parts
 from sinkjax.study.numbers import Numbers
 from sinkjax.study.registry import find
 from sinkjax.study.work import Batch
-from tests.study.tiny import write_both
 
 T = 16
 STUDY = find("li/variance")
 CONFIG = STUDY.settings(length=T, permutations=20)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory):
-    return sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
 
 
 def random_tokens(model, prompts: int) -> Batch:
@@ -34,8 +30,8 @@ def random_tokens(model, prompts: int) -> Batch:
     return Batch(tokens, np.full(prompts, T, np.int32), {})
 
 
-def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int = 2) -> Numbers:
-    """Deviations that fall with (i + 1) to a power; a dim's deviation rises with its row of W_O, or falls where `turned`."""
+def decaying(power: float, heads: int = 4) -> Numbers:
+    """Deviations that fall with (i + 1) to a power; a dim's deviation rises with its row of W_O."""
     rng = np.random.default_rng(1)
     deviation = rng.exponential(size=(20, heads, 1)) * np.arange(1.0, T + 1) ** power
     rows = rng.random((heads, 12))
@@ -43,11 +39,11 @@ def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int =
         "deviation": (("prompt", "head", "position"), deviation),
         "after": (("prompt", "position"), deviation.mean(1)),
         "squared_weights": (("head", "position"), np.full((heads, T), 0.5)),
-        "by_dim": (("prompt", "head", "head_dim"), np.stack([(1 - rows if turned else rows) ** 2] * 20)),
+        "by_dim": (("prompt", "head", "head_dim"), np.stack([rows**2] * 20)),
     }
     both: dict[str, Any] = {name: (("attention", *axes), np.stack([values] * 2)) for name, (axes, values) in arrays.items()}
     data = xarray.Dataset(both | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
-    return Numbers(CONFIG, SimpleNamespace(layers=2, kv_heads=kv_heads), {"variance": data})  # type: ignore[arg-type]
+    return Numbers(CONFIG, SimpleNamespace(layers=2, kv_heads=2), {"variance": data})  # type: ignore[arg-type]
 
 
 def parts(name: str, read: Numbers) -> Parts:
@@ -69,6 +65,16 @@ def test_deviations_are_those_of_the_whole_model(model):
         data["after"][0].mean("prompt"), np.var(record["attn_out"][:, 0], axis=0, ddof=1).mean(-1), rtol=1e-4
     )
     np.testing.assert_allclose(data["row_norm"], np.linalg.norm(model.params["layers"]["o"][0], axis=-1), rtol=1e-6)
+
+
+def test_norms_on_outputs_are_left_out(model):
+    config = dataclasses.replace(model.config, norm_place="sandwich")
+    normed = dataclasses.replace(model, config=config, params=init(config, 0))
+    batch, probe = random_tokens(normed, 5), sinkjax.Probe(capture=(sinkjax.Capture("head_out", layers=(0,)),))
+    heads = sinkjax.forward(normed, batch.tokens, probe=probe).record["head_out"][:, 0]
+    after = np.einsum("bthd,hdn->btn", heads, normed.params["layers"]["o"][0])
+    found = measure(normed, batch)["after"][0].mean("prompt")
+    np.testing.assert_allclose(found, np.var(after, axis=0, ddof=1).mean(-1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])

@@ -34,11 +34,11 @@ def tiny(name: str) -> list[tuple[str, Any]]:
     fields = {field.name for field in dataclasses.fields(task)}
     small = {key: value for key, value in TINY.items() if key in fields}
     small |= {"vocabulary": 260} if SIZES[config(name).size].task == "pretrain" else {}
-    found = []
-    for row, node in documents.parse(documented()[name], name)["trainings"].items():
-        given = node["row"]
-        found.append((row, training(config(name, steps=2), row, {**small, **given.get("changes", {})}, given.get("times", {}))))
-    return found
+    rows = {row: node["row"] for row, node in documents.parse(documented()[name], name)["trainings"].items()}
+    return [
+        (row, training(config(name, steps=2), row, {**small, **given.get("changes", {})}, given.get("times", {})))
+        for row, given in rows.items()
+    ]
 
 
 def sizes(name: str) -> list[str]:
@@ -64,7 +64,7 @@ def test_every_row_makes_a_step_and_is_measured(name):
     """Without compiling its program, which would take ten times as long: its operations are those of other rows."""
     for row, stated in tiny(name):
         task = registry.task(stated)
-        batch, held_out = data(task, stated)
+        batch, held_out = data(task)
         with jax.disable_jit():
             params = task.init(0)
             optimiser = optimiser_of(stated, jnp.float32(stated.learning_rates[0]))
@@ -80,7 +80,7 @@ def test_every_row_makes_a_step_and_is_measured(name):
         assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, row
 
 
-def data(task: Any, training: Any) -> tuple[Any, Any]:
+def data(task: Any) -> tuple[Any, Any]:
     """The first batch of a task, and what it is evaluated on."""
     if task.on_host:
         source = task.open(lambda line: None)

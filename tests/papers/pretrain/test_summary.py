@@ -97,7 +97,7 @@ def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
 
 
 @pytest.fixture
-def eight(stores, tmp_path):
+def eight(tmp_path):
     """Row a: eight seeds that sink; row d: eight that do not; row b: seven seeds."""
 
     def runs(name, sink, loss, count=8):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import xarray
 
 from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
 from sinkjax.study.work import NO_EDIT
@@ -52,13 +51,7 @@ def test_softmax_needs_bos_to_be_seen_and_not_to_be_read(one_layer):
     assert own["key 3 masked"] > 1e-3
 
 
-def words(one_layer, softmax="softmax", **changes):
-    """On eight seeds like the one that was trained, after changes of softmax's store: variable -> value."""
-    stores = {name: seeds(one_layer.stores[of]) for name, of in (("softmax", softmax), ("relu", "relu"))}
-    for name, value in changes.items():
-        stores["softmax"][name] = xarray.full_like(stores["softmax"][name], value)
-    return judged("one-layer", one_layer.chosen.config, stores)
-
-
 def test_eight_seeds_like_the_papers_replicate_it(one_layer):
-    assert words(one_layer) == {"softmax": "replicates", "edits": "described", "neutral": "holds"}
+    stores = {name: seeds(one_layer.stores[name]) for name in ("softmax", "relu")}
+    words = judged("one-layer", one_layer.chosen.config, stores)
+    assert words == {"softmax": "replicates", "edits": "described", "neutral": "holds"}

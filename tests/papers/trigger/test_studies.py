@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sinkjax.papers.trigger import _outcomes as outcomes
-from sinkjax.papers.trigger import assumptions, heads
+from sinkjax.papers.trigger import assumptions
 from sinkjax.papers.trigger._outcomes import OTHERS
 from sinkjax.study.registry import choose, find
 from sinkjax.study.results import assemble
@@ -17,15 +17,10 @@ LABELS = [name for group in assumptions.GROUPS.values() for name in group]
 SMALL = {"map_sequences": 200}
 
 
-def like(data, layers: int, heads: int):
-    """A store of a larger model: every head is the trained one."""
-    return data.isel(layer=[0] * layers, head=[0] * heads)
-
-
-def set_mass(data, weight: float, share: float | None = None) -> None:
+def set_mass(data, mass: float) -> None:
     """Make every head of a store put this mass on BOS in the other rows."""
-    for name, value in (("weight", weight), ("share", weight if share is None else share)):
-        data[name].loc[{"rows": OTHERS, "target": "bos"}] = value + spread(data)
+    for name in ("weight", "share"):
+        data[name].loc[{"rows": OTHERS, "target": "bos"}] = mass + spread(data)
 
 
 def trainings(study: str, **settings) -> dict:
@@ -87,22 +82,8 @@ def test_words_on_escapes_follow_what_is_left_on_bos(one_layer):
     assert found["softmax off by one: BOS costs 1e-4", share].mean == pytest.approx(0.9, abs=0.01)
 
 
-@pytest.fixture
-def headed(one_layer):
-    """Eight seeds of each size: all of softmax's heads sink in seven, all but one in the last; none of ReLU's."""
-    stores = {}
-    for size, shape in heads.SIZES.items():
-        for name in ("softmax", "relu"):
-            data = seeds(like(one_layer.stores[name], *shape))
-            set_mass(data, 0.9 if name == "softmax" else 0.0)
-            stores[f"{name}-{size}"] = data
-    for name in ("weight", "share"):
-        stores["softmax-2x2"][name].loc[{"rows": OTHERS, "target": "bos", "run": 7, "layer": 1, "head": 0}] = 0.1
-    return stores
-
-
-def test_a_weight_in_whole_rows_does_not_change_with_its_scale_and_is_none_without_a_row(headed):
-    data = headed["relu-2x2"]
+def test_a_weight_in_whole_rows_does_not_change_with_its_scale_and_is_none_without_a_row(one_layer):
+    data = seeds(one_layer.stores["relu"].isel(layer=[0, 0], head=[0, 0]))  # every head of a larger model is the trained one
     set_mass(data, 9.0)
     before = outcomes.by_head(data, "part")
     data["weight"] *= 0.01
