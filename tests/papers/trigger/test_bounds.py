@@ -62,17 +62,6 @@ def test_the_attained_loss_is_that_of_a_layer():
     assert bound.even(leak, SMALL) == pytest.approx(((fitted - targets) ** 2).mean(), rel=0.03)
 
 
-def assert_above(loss: float, weights: NDArray, j: NDArray) -> None:
-    """A layer's loss is above the bounds for the BOS mass that it has; 400 sequences give both to a few per cent."""
-    row = np.arange(SMALL.length)[None, :]
-    mass = weights[:, :, 0]
-    mean = float(mass[(row > 0) & (row != j[:, None])].mean())
-    assert loss > 0.9 * bound.flags(
-        CAPS[int(np.searchsorted(CAPS, mean))], SMALL
-    )  # at the next mass of the list, so a little less
-    assert loss > 0.9 * bound.first_row(float(mass[:, 1].max()), SMALL)
-
-
 @pytest.mark.parametrize("cap", [0.0, 0.5, 0.9, 0.99])
 def test_no_layer_trained_to_get_below_does(cap: float):
     """Adversaries with a value map of their own and weights chosen freely for each sequence."""
@@ -109,8 +98,10 @@ def test_no_layer_trained_to_get_below_does(cap: float):
     (free, _), _ = jax.jit(lambda carry: jax.lax.scan(step, carry, length=STEPS))((free, optimiser.init(free)))
     reached = float(loss(free))
     assert reached < 1.2 * bound.even(np.full(shape.length, 1 - cap), shape)  # it did try
-    assert_above(reached, np.asarray(weights(free)), np.asarray(j))
-    assert reached > bound.first_row(cap, shape)
+    mass = np.asarray(weights(free))[:, :, 0]
+    next_cap = CAPS[int(np.searchsorted(CAPS, float(mass[np.asarray(other)].mean())))]
+    assert reached > 0.9 * bound.flags(next_cap, shape)  # so a little less; 512 sequences give both to a few per cent
+    assert reached > max(0.9 * bound.first_row(float(mass[:, 1].max()), shape), bound.first_row(cap, shape))
 
 
 def test_the_numbers_of_the_page_are_those_of_the_functions():
