@@ -164,7 +164,8 @@ def _made(make: Callable[..., Any], node: Any, made: Trainings, what: str) -> An
         number = key in ("least", "most") or (key == "minus" and not isinstance(value, str))
         return documents.convert(value, float, f"{what}: {name}: {key}") if number else _row(made, value, what)
 
-    return make(**{key: argument(key) for key in dict.fromkeys(("measure", "training", *given))})
+    stated = [key for key in dict.fromkeys(("measure", "training", *given)) if key != "whole" or given[key]]  # "": no whole
+    return make(**{key: argument(key) for key in stated})
 
 
 def _figure(node: Any, what: str) -> Drawn:
