@@ -108,8 +108,8 @@ def first_share(places: tuple[int, ...], last: int, count: int) -> Measure:
 def together(places: tuple[int, ...], last: int, count: int) -> Measure:
     """Attention to key 0 and the first `count` places together, mean over heads, in per cent."""
 
-    name, keys = "attention to key 0 and the isolated tokens, mean over heads (%)", places[:count]
-    return percentage(name, lambda data: 100 * to_keys(data, *keys).sum(axis=-1).mean(axis=(-2, -1)), attention_from(last))
+    name, asks = "attention to key 0 and the isolated tokens, mean over heads (%)", attention_from(last)
+    return percentage(name, lambda data: 100 * to_keys(data, *places[:count]).sum(axis=-1).mean(axis=(-2, -1)), asks)
 
 
 @from_results
