@@ -1,7 +1,7 @@
 """Put the runs of the protocol of 0.4, and finished runs that replace or complete them, into the tables of the pages.
 
     python scripts/protocol.py adopt RUN --commit C --seconds S    # keep a finished run in docs/results/data/mended; then publish
-    python scripts/protocol.py adopt RUN --commit C --seconds S --model NAME    # a run of docs/results/plan-qwen.md, in data/qwen
+    python scripts/protocol.py adopt RUN --commit C --seconds S --plan qwen [--model NAME]    # a run of a plan, in data/qwen
     python scripts/protocol.py publish                             # kept runs into the tables; then scripts/findings.py
 
 The runs of the frozen list are in docs/results/data/protocol-0.4. A run in data/mended takes the place of one there of the
@@ -28,7 +28,7 @@ from named import CLAIMS, DATA, DOCS, SUMMARY, condition, read
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, write
 
-KEPT, MENDED, QWEN = (DOCS / DATA / name for name in ("protocol-0.4", "mended", "qwen"))
+KEPT, MENDED = (DOCS / DATA / name for name in ("protocol-0.4", "mended"))
 TEXT = "wikitext"  # the name of the articles, in place of their path
 CLAIMED, SUMMARISED, FACTS = "claims.csv", "summary.csv", "run.json"
 SHOWN = Path("figures") / f"{findings.DRAWING}.png"
@@ -42,6 +42,7 @@ def main() -> None:
     adopting.add_argument("folder", type=Path, help="the run, on the articles of WikiText-2's test split")
     adopting.add_argument("--commit", required=True, help="the code")
     adopting.add_argument("--seconds", type=float, required=True, help="its processor time")
+    adopting.add_argument("--plan", choices=("qwen", "off-signal"), help="the plan that the run belongs to (scripts/scores.py)")
     adopting.add_argument("--model", help="the name in the tables of a model that was given as a file")
     commands.add_parser("publish", help="put the claims and summaries of kept runs into the tables")
     options = parser.parse_args()
@@ -51,10 +52,8 @@ def main() -> None:
     line = ["git", "rev-parse", options.commit]
     commit = subprocess.run(line, cwd=DOCS, capture_output=True, text=True, check=True).stdout.strip()
     made = {"seconds": round(options.seconds), "commit": commit}
-    if options.model:
-        adopt(options.folder, made, {"model": options.model}, QWEN)
-    else:
-        adopt(options.folder, made)
+    names = {"model": options.model} if options.model else {}
+    adopt(options.folder, made, names, DOCS / DATA / options.plan if options.plan else None)
 
 
 def settings(folder: Path) -> dict[str, Any]:
