@@ -142,15 +142,11 @@ class Card:
         return self.where.clamp()
 
     def _elsewhere(self) -> str:
-        places, rate = self.where, self.where.rate["mean"]
+        places, rate, bias = self.where, self.where.rate["mean"], self.where.no_key["mean"] or 0.0
         named = [f"{share:.1%} on {text!r}" for _, text, share in places.elsewhere if rate * share >= 0.01]
-        bias = places.no_key["mean"] or 0.0
-        where = (
-            "of all sinks, on other positions" if places.sinks else f"in single prompts {rate:.1%} of heads sink; of these sinks"
-        )
-        parts = [f"{where}: {', '.join(named)}"] * bool(named)
-        parts += [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01)
-        return "; ".join(parts)
+        single = f"in single prompts {rate:.1%} of heads sink; of these sinks"
+        parts = [f"{'of all sinks, on other positions' if places.sinks else single}: {', '.join(named)}"] * bool(named)
+        return "; ".join(parts + [f"{bias:.0%} of the attention goes to no key"] * (bias > 0.01))
 
     def _checked(self) -> str:
         cause, heads = self.cause, "the heads that sink" if self.where.sinks else "all heads"
@@ -163,45 +159,37 @@ class Card:
         ):
             parts += [f"{text}: {three_digits(number['mean'])}"] if number else []
         if cause.qualifies is not None:
-            parts.append(f"of {cause.scanned:,} tokens run alone, {cause.qualifies:.1%} have a key like the sink's")
+            parts += [f"of {cause.scanned:,} tokens run alone, {cause.qualifies:.1%} have a key like the sink's"]
         return "; ".join(parts)
 
     def _eviction(self) -> str:
         """Say whether the sink's key may leave a cache, from the windows measured here, or else from hiding it."""
-        if not self.where.sinks or self.purpose is None:
+        if self.purpose is None:
             return ""
         evicted, hidden = self.cost.evicted, self.purpose.loss["key hidden"]
-        decisive = next(filter(worth_it, evicted or [hidden]), None)  # of the smallest cache that decides it
-        if decisive is None:
-            return ""
         why = f"hiding it from all later tokens costs {signed(hidden, ' nats')} (no small cache was measured)"
-        if evicted:
-            size, kept = decisive["keys"], decisive["kept"]
-            why = f"the last {size} keys cost {signed(decisive, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
-        return f"never evict the key at position {self.where.position} from a cache: {why}"
+        for loss in filter(worth_it, evicted or [hidden]):  # the smallest cache that decides it
+            if evicted:
+                size, kept = loss["keys"], loss["kept"]
+                why = f"the last {size} keys cost {signed(loss, ' nats')} more than the {FIRST[kept]} and the last {size - kept}"
+            return f"never evict the key at position {self.where.position} from a cache: {why}"
+        return ""
 
     def _bos(self) -> str:
-        gain, lack = self.bos["gain"], self._lack()
-        if gain is None:
-            return lack
-        mean, low, high = gain["mean"], gain["low"], gain["high"]
-        more = {"mean": -mean, "low": None if low is None else -high, "high": None if low is None else -low}
-        if low is None or low <= 0 <= high:
-            sentence = f"the model's BOS changes the loss of the same tokens by {signed(more, ' nats')}"
-            sentence += "" if low is None else ", whose interval includes 0"
-        else:
-            word, size = ("lowers", gain) if low > 0 else ("raises", more)
-            sentence = f"the model's BOS {word} the loss of the same tokens by {signed(size, ' nats').removeprefix('+')}"
-        sentence += f"; this card was measured with --bos {self.bos['policy']}"
-        return "; ".join(filter(None, (sentence, lack)))
-
-    def _lack(self) -> str:
-        """Say how many prompts lack the prefix that the model was trained with; "" if none does or none is known."""
-        lack, trained, number = self.bos["lack"], self.bos["trained"], self.prompts["number"]
-        if not lack:
-            return ""
-        known = self.bos["known"]
-        return f"{lack} of {number} prompts do not begin with {trained!r}, as the texts of the model's training did ({known})"
+        bos, gain, parts = self.bos, self.bos["gain"], []
+        if gain:
+            low, high = gain["low"], gain["high"]
+            loss = gain | {"mean": -gain["mean"]} | ({} if low is None else {"low": -high, "high": -low})
+            decided = low is not None and not low <= 0 <= high
+            verb = "changes" if not decided else "lowers" if low > 0 else "raises"
+            size = signed(gain if verb == "lowers" else loss, " nats").removeprefix("+" * decided)
+            parts += [f"the model's BOS {verb} the loss of the same tokens by {size}"]
+            parts[0] += ", whose interval includes 0" * (low is not None and not decided)
+            parts += [f"this card was measured with --bos {bos['policy']}"]
+        if bos["lack"]:
+            lack = f"{bos['lack']} of {self.prompts['number']} prompts do not begin with {bos['trained']!r}"
+            parts += [f"{lack}, as the texts of the model's training did ({bos['known']})"]
+        return "; ".join(parts)
 
 
 @fixed_settings
@@ -271,7 +259,7 @@ def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
         maker=made,
         purpose=use,
         cost=cost(about, places, prefix, more),
-        mask=_quality(about.seen(about.other), about.other.tokens, places, cause),
+        mask=_quality(about.other.received, about.other.tokens, places, cause),
         prefix=prefix,
     )
 
@@ -279,8 +267,7 @@ def measured(about: Ground, more: bool = False, log: Log = silent) -> Card:
 def _model(model: Model) -> dict[str, Any]:
     """Return a model's source with the identity that the files are checked by."""
     identity = ModelIdentity.of(model.params, model.config)
-    if identity is None:
-        raise SinkjaxError("a card cannot be measured inside a transformation of JAX")
+    assert identity is not None, "a card is not measured inside a transformation of JAX"
     return {**model.source, "weights": identity.weights, "config": identity.config, "vocab_size": model.config.vocab_size}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,18 @@ from sinkjax.cards.where import SinkPlaces
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.scan import scan
 
-Kind = Literal["any token that sees only itself", "position", "tokens", "a key without a token", "nothing", "none of these"]
+WHY = {  # class -> as the card says it
+    "any token that sees only itself": "no particular token: whatever token is first becomes the sink, and so does a later one "
+    "that is made to see only itself",
+    "position": "the position: whatever token stands there becomes the sink, and no token does elsewhere",
+    "tokens": "the token: {token}",
+    "a key without a token": "no token: attention goes to a bias or a sink logit instead",
+    "nothing": "nothing, because no head sinks",
+    "none of these": "unknown: the numbers below fit none of the causes that a card tells apart",
+}
 SAMPLE = 1_000  # tokens of a scan
 ALL_NAMED = 40  # tokens that are all named
+STRENGTHS = ("unedited", "no_bos", "masked", "isolated", "moved")
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Cause:
             model cannot be scanned.
     """
 
-    kind: Kind
+    kind: str
     unedited: dict[str, Any]
     no_bos: dict[str, Any] | None
     masked: dict[str, Any] | None
@@ -59,21 +68,12 @@ class Cause:
 
     def sentence(self) -> str:
         """Describe the cause in one line."""
-        names = [repr(text) for _, text in self.tokens]
+        names = [repr(text) for _, text in self.tokens] or ["the BOS"]
         few = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        token = f"only {names[0] if names else 'the BOS'} becomes the sink, wherever it stands"
+        token = f"only {few} becomes the sink, wherever it stands"
         if len(names) > 1:
             token = f"of {self.tried} tokens that a scan found likely, {len(names)} become the sink wherever they stand ({few})"
-        says: dict[Kind, str] = {
-            "any token that sees only itself": "no particular token: whatever token is first becomes the sink, and so does a "
-            "later one that is made to see only itself",
-            "position": "the position: whatever token stands there becomes the sink, and no token does elsewhere",
-            "tokens": f"the token: {token}",
-            "a key without a token": "no token: attention goes to a bias or a sink logit instead",
-            "nothing": "nothing, because no head sinks",
-            "none of these": "unknown: the numbers below fit none of the causes that a card tells apart",
-        }
-        return says[self.kind]
+        return WHY[self.kind].format(token=token)
 
 
 def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
@@ -87,11 +87,11 @@ def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
     Returns:
         The class and its numbers.
     """
-    unedited = ground.strength(ground.own.numbers, ground.key)
+    key, bare, at = ground.key, ground.own.bare, max(2, ground.own.tokens.shape[1] // 3)
+    unedited = ground.strength(ground.own.numbers, key)
     if not places.sinks:
-        kind: Kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
+        kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
         return Cause(kind, ground.own.number(unedited), None, None, None, None, None, 0, 0, [], [])
-    key, at, bare = ground.key, ground.at, ground.own.bare
     strengths = {
         "unedited": unedited,
         "masked": ground.strength(ground.hidden, key + 1),
@@ -102,33 +102,33 @@ def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
     elif 2 * len(np.unique(ground.own.tokens[:, key])) > len(unedited):
         strengths["no_bos"] = unedited  # whatever token is there
     if ground.policy is not None and ground.bos is not None:
-        strengths["moved"] = _put(ground, bare[FEW], ground.bos)
+        strengths["moved"] = _put(ground, at, bare[FEW], ground.bos)
     ids, margin = _scanned(ground, sample)
     yes = margin >= HALF
     share = float(yes.mean()) if len(ids) else None
     kind = _kind({name: float(np.nanmean(values[FEW])) for name, values in strengths.items()}, share)
-    most = min(int(yes.sum()), len(bare)) if kind == "tokens" else 0
-    likely = ids[np.argsort(-margin, kind="stable")][:most]
-    if kind == "tokens" and not most and len(there := np.unique(ground.own.tokens[:, key])) == 1:
+    ordered = ids[np.argsort(-margin, kind="stable")]
+    likely = ordered[: min(int(yes.sum()), len(bare)) if kind == "tokens" else 0]
+    if kind == "tokens" and not len(likely) and len(there := np.unique(ground.own.tokens[:, key])) == 1:
         likely = there  # there was no scan, so the token that is there
     sinking = likely
     if len(likely):  # each is put into a prompt of its own
-        sinking = likely[_put(ground, bare[: len(likely)], likely) >= HALF * np.nanmean(unedited)]
-    numbers = {name: ground.own.number(values) for name, values in strengths.items()}
+        sinking = likely[_put(ground, at, bare[: len(likely)], likely) >= HALF * np.nanmean(unedited)]
+    numbers: dict[str, Any] = dict.fromkeys(STRENGTHS)
+    numbers |= {name: ground.own.number(values) for name, values in strengths.items()}
     return Cause(
         kind=kind,
-        unedited=numbers["unedited"],
-        **{name: numbers.get(name) for name in ("no_bos", "masked", "isolated", "moved")},
+        **numbers,
         qualifies=share,
         scanned=len(ids),
         tried=len(likely),
         tokens=_named(ground, sinking),
         exceptions=_named(ground, ids[~yes] if (~yes).sum() <= ALL_NAMED else ids[:0]),
-        best=_named(ground, ids[[np.argmax(margin)]])[0] if len(ids) else None,
+        best=next(iter(_named(ground, ordered[:1])), None),
     )
 
 
-def _kind(means: Mapping[str, float], share: float | None) -> Kind:
+def _kind(means: Mapping[str, float], share: float | None) -> str:
     """Classify a sink by the mean strengths of `Cause` and the share of the vocabulary that qualifies."""
     there = {name: mean >= HALF * means["unedited"] for name, mean in means.items()}
     first = there.get("no_bos", there["masked"])  # whatever token is first
@@ -139,11 +139,11 @@ def _kind(means: Mapping[str, float], share: float | None) -> Kind:
     return "tokens" if there.get("moved", True) and (share is None or share < HALF) else "none of these"
 
 
-def _put(ground: Ground, prompts: NDArray[Any], tokens: Any) -> NDArray[np.float64]:
+def _put(ground: Ground, at: int, prompts: NDArray[Any], tokens: Any) -> NDArray[np.float64]:
     """Return the strength of a token (or one for each prompt) put into texts, with key 0 hidden from later queries: [prompt]."""
     prompts = prompts.copy()
-    prompts[:, ground.at] = tokens
-    return ground.strength(ground.edited(prompts, hidden=0, behind=ground.at), ground.at)
+    prompts[:, at] = tokens
+    return ground.strength(ground.edited(prompts, hidden=0, behind=at), at)
 
 
 def _scanned(ground: Ground, sample: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -152,7 +152,7 @@ def _scanned(ground: Ground, sample: int) -> tuple[NDArray[Any], NDArray[Any]]:
     Return their ids, and the score of each one's key alone, from 0 (an ordinary key's) to 1 (the first token's).
     """
     every = np.arange(ground.model.config.vocab_size or 0)
-    special = {int(ground.own.tokens[0, ground.key])} | ({ground.bos} if ground.bos is not None else set())
+    special = {int(ground.own.tokens[0, ground.key]), *([] if ground.bos is None else [ground.bos])}
     if len(every) > sample:
         rest = np.setdiff1d(every, list(special))
         every = np.sort([*special, *generator(0, "tokens of a card").choice(rest, sample - len(special), replace=False)])
@@ -160,10 +160,9 @@ def _scanned(ground: Ground, sample: int) -> tuple[NDArray[Any], NDArray[Any]]:
         data = scan(ground.model, every, ground.own.tokens[FEW, ground.key :])
     except SinkjaxError:  # such as a model without scores of keys
         return np.zeros(0, int), np.zeros(0)
-    if not data.sizes["sink"]:
-        return np.zeros(0, int), np.zeros(0)
     margin = (data["score"] - data["other_score"]) / (data["first_score"] - data["other_score"])
-    return data["token"].values, np.asarray(margin.mean("sink").values)
+    count = len(every) if data.sizes["sink"] else 0
+    return every[:count], np.asarray(margin.mean("sink").values[:count])
 
 
 def _named(ground: Ground, ids: NDArray[Any]) -> list[tuple[int, str]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.finite import mean_loss
 from sinkjax.cards.files import clamp
-from sinkjax.cards.ground import Ground, Prompts, signed
+from sinkjax.cards.ground import Ground, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.errors import SinkjaxError
 from sinkjax.evaluation import evaluate
@@ -87,12 +87,11 @@ class Cost:
 
     def sentence(self) -> str:
         """Describe the cost of 8 bits with a scale per tensor in one line."""
-        plain, spared, token = (self.of(name) for name in (TENSOR, SPARED, TOKEN))
-        if plain is None:
+        if (plain := self.of(TENSOR)) is None:
             return "not measured: " + next((row.reason for row in self.rows if row.setting == TENSOR), "")
         parts = [f"loss with 8 bits and one scale per tensor: {signed(plain, ' nats per token')}"]
-        parts += [f"{signed(spared)} with the sink left unrounded"] if spared is not None else []
-        parts += [f"{signed(token)} with one scale per token"] if token is not None else []
+        for name, how in ((SPARED, "the sink left unrounded"), (TOKEN, "one scale per token")):
+            parts += [f"{signed(loss)} with {how}"] if (loss := self.of(name)) is not None else []
         return f"{', '.join(parts)} (on {self.measured_on}; {PROCESSORS})"
 
 
@@ -108,19 +107,11 @@ def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: b
     Returns:
         The loss of each setting.
     """
-    key, prompts = ground.key, ground.other
-    eight = {**dict.fromkeys(ALL, 8), "scale": "tensor"}
-    settings: dict[str, dict[str, Any]] = {
-        TENSOR: eight,
-        SPARED: {**eight, "keep": (key,)},
-        TOKEN: {**eight, "scale": "token"},
-    }
-    if more:
-        settings |= _more(places, eight, prefix, prompts.tokens.shape[1])
-    base = prompts.numbers["nll"]
+    prompts, base = ground.other, ground.other.numbers["nll"]
     rows: list[CostRow] = []
     added: dict[str, NDArray[np.float64]] = {}
-    for name, setting in settings.items():
+    clamped = clamp(places.clamp()) if places.activation.stands_out else None
+    for name, setting in settings(places.position, base.shape[1], clamped, prefix, more).items():
         try:
             added[name] = _added(ground, base, setting)
         except SinkjaxError as error:
@@ -128,39 +119,41 @@ def cost(ground: Ground, places: SinkPlaces, prefix: Past | None = None, more: b
         else:
             saved = prompts.number(added[TENSOR] - added[name]) if name in REMEDIES and TENSOR in added else None
             rows.append(CostRow(name, prompts.number(added[name]), saved=saved))
-    on = "the same passages" if ground.other is ground.own else "other passages"
-    return Cost(prompts.number(mean_loss(base)), rows, [key], _evicted(prompts, added, key), on)
-
-
-def _evicted(prompts: Prompts, added: Mapping[str, NDArray[np.float64]], key: int) -> list[dict[str, Any]]:
-    """Return `Cost.evicted` from the loss that settings add, by prompt."""
-    kept, rows = (1 if key == 0 else 4), []
-    for size in CACHES if key < kept else ():
+    evicted, kept = [], 1 if places.position == 0 else 4
+    for size in CACHES:
         last, first = f"last {size} keys", f"{FIRST[kept]} and last {size - kept}"
-        if last in added and first in added:
-            rows.append({"keys": size, "kept": kept, **prompts.number(added[last] - added[first])})
-    return rows
+        if places.position < kept and last in added and first in added:
+            evicted.append({"keys": size, "kept": kept, **prompts.number(added[last] - added[first])})
+    on = "the same passages" if ground.other is ground.own else "other passages"
+    return Cost(prompts.number(mean_loss(base)), rows, [places.position], evicted, on)
 
 
-def _more(places: SinkPlaces, eight: dict[str, Any], prefix: Past | None, length: int) -> dict[str, dict[str, Any]]:
-    key = places.position
-    settings: dict[str, dict[str, Any]] = {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
-    if places.activation.stands_out:
-        settings[CLAMPED] = {**eight, "edits": clamp(places.clamp())}
+def settings(key: int, length: int, clamped: Any, prefix: Any, more: bool) -> dict[str, dict[str, Any]]:
+    """Return the arguments of `evaluate` by setting.
+
+    key: the sink's position. length: tokens of a prompt; smaller caches are measured. clamped, prefix: the edit and the past of
+    these remedies, None if there are none. more: as for `cost`.
+    """
+    eight, spared = {**dict.fromkeys(ALL, 8), "scale": "tensor"}, {"keep": (key,)}
+    base: dict[str, dict[str, Any]] = {TENSOR: eight, SPARED: eight | spared, TOKEN: {**eight, "scale": "token"}}
+    if not more:
+        return base
+    base |= {SINKS: {**eight, "keep": "sinks"}, ROTATED: {**eight, "rotate": True}}
+    if clamped is not None:
+        base[CLAMPED] = {**eight, "edits": clamped}
     if prefix is not None:
-        settings["sink prefix"] = {"past": prefix}
-        settings[PREFIX] = {**eight, "past": prefix}
+        base |= {"sink prefix": {"past": prefix}, PREFIX: {**eight, "past": prefix}}
     for name, setting in ROUNDED.items():
-        settings |= {name: setting, f"{name}, sink spared": {**setting, "keep": (key,)}}
+        base |= {name: setting, f"{name}, sink spared": setting | spared}
     for size in (size for size in CACHES if size < length):
-        settings |= {
+        base |= {
             f"last {size} keys": {"cache": Streaming(0, size)},
             **{f"{name} and last {size - kept}": {"cache": Streaming(kept, size - kept)} for kept, name in FIRST.items()},
             f"H2O, {size} keys": {"cache": H2O(size)},
             f"key norm, {size} keys": {"cache": KeyNorm(size)},
             f"SnapKV, {size} keys": {"cache": SnapKV(size, window=size // 2)},
         }
-    return settings
+    return base
 
 
 def worth_it(loss: Mapping[str, Any]) -> bool:
@@ -170,9 +163,7 @@ def worth_it(loss: Mapping[str, Any]) -> bool:
 
 def _added(ground: Ground, base: NDArray[Any], setting: dict[str, Any]) -> NDArray[np.float64]:
     """Return the loss that a setting adds, by prompt. A prefix replaces the BOS, so only shared tokens count."""
-    if "past" not in setting or ground.policy != "model":
-        how = "auto" if setting.keys() & {"cache", "past"} else ground.run.keywords["attention_impl"]
-        nll = evaluate(ground.model, ground.other.tokens, attention_impl=how, **setting).nll
-        return mean_loss(nll, base).astype(np.float64)
-    nll = evaluate(ground.model, ground.other.bare, **setting).nll  # its last token was cut from the prompts with BOS
-    return mean_loss(nll[:, :-2], base[:, 1:-1]).astype(np.float64)
+    impl = "auto" if setting.keys() & {"cache", "past"} else ground.run.keywords["attention_impl"]
+    alone = "past" in setting and ground.policy == "model"  # the last token was cut from the prompts with BOS
+    nll = evaluate(ground.model, ground.other.bare if alone else ground.other.tokens, attention_impl=impl, **setting).nll
+    return mean_loss(*((nll[:, :-2], base[:, 1:-1]) if alone else (nll, base))).astype(np.float64)

@@ -36,17 +36,17 @@ mask = sink_mask(tokens, sinks)  # tokens: int [..., T], with the prefix that th
 
 def as_json(content: Mapping[str, Any]) -> bytes:
     """Return the bytes of a JSON file with its version and checksum. Errors: NaN or infinity."""
+    stated = {"version": VERSION, **content}
     try:
-        plain = json.loads(json.dumps({"version": VERSION, **content}, allow_nan=False))
+        return (json.dumps(stated | {"checksum": _sum(stated)}, indent=1, allow_nan=False) + "\n").encode()
     except ValueError:
         raise SinkjaxError("the card has a number that is NaN or infinite, so it cannot be saved") from None
-    return (json.dumps({**plain, "checksum": _sum(plain)}, indent=1) + "\n").encode()
 
 
 def refuse_changed(content: Mapping[str, Any], where: object) -> None:
     """Raise unless the content of a JSON file agrees with its checksum."""
-    if content.get("version") != VERSION or "checksum" not in content:
-        raise SinkjaxError(f"{where} is not of version {VERSION}, whose files have a checksum: {AGAIN}")
+    known = content.get("version") == VERSION and "checksum" in content
+    refuse(not known, f"{where} is not of version {VERSION}, whose files have a checksum: {AGAIN}")
     rest = {name: value for name, value in content.items() if name != "checksum"}
     refuse(content["checksum"] != _sum(rest), f"{where} has changed since it was written: {AGAIN}")
 
@@ -66,12 +66,12 @@ def read(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _of_model(path: str | Path, model: Model) -> dict[str, Any]:
-    """Read a card's JSON file for a model. Errors: as for `read`; it belongs to another model."""
+def _of_model(path: str | Path, model: Model, name: str, lacking: str) -> dict[str, Any]:
+    """Read a card's JSON file with an entry `name` for a model. Errors: as for `read`; it belongs to another model."""
     check_model(model)
-    path = user_path(path)
-    content = read(path)
+    content = read(path := user_path(path))
     ModelIdentity.read(content.get("model"), path).refuse_other(str(path), model.params, model.config, model.source)
+    refuse(name not in content, f"{path} {lacking}")
     return content
 
 
@@ -88,9 +88,7 @@ def load_sinks(path: str | Path, model: Model) -> dict[str, Any]:
     Raises:
         SinkjaxError: The file is missing, has changed since it was written, or belongs to another model.
     """
-    content = _of_model(path, model)
-    refuse("positions" not in content, f"{path} is not the {SINKS} of a card")
-    return content
+    return _of_model(path, model, "positions", f"is not the {SINKS} of a card")
 
 
 def load_clamp(path: str | Path, model: Model) -> Edit:
@@ -107,19 +105,16 @@ def load_clamp(path: str | Path, model: Model) -> Edit:
         SinkjaxError: The file is missing, has changed since it was written, or belongs to another model; no activation stands
             out.
     """
-    content = _of_model(path, model)
-    refuse("bound" not in content, f"{path} has no activation that stands out, so it clamps nothing")
-    return clamp(content)
+    return clamp(_of_model(path, model, "bound", "has no activation that stands out, so it clamps nothing"))
 
 
 def clamp(content: Mapping[str, Any]) -> Edit:
     """Return the edit that clamp.json describes: each value beyond the bound is set to the bound, with its sign."""
     bound, limits = content["bound"], []
     for layer, values in zip(content["layers"], content["values"], strict=True):
-        above = {
-            dim: float(np.sign(value) * bound) for dim, value in zip(content["dims"], values, strict=True) if abs(value) > bound
-        }
-        limits.append(set_residual(content["position"], np.array([*above.values()]), dims=[*above], layers=layer))
+        above = np.abs(values) > bound
+        dims, limit = np.array(content["dims"])[above], np.sign(values)[above] * bound
+        limits.append(set_residual(content["position"], limit, dims=dims, layers=layer))
     return compose(*limits)
 
 
@@ -129,28 +124,22 @@ def claimed(folder: str | Path, identity: Mapping[str, Any] | None = None) -> Pa
     identity: of the card (`Card.identity`); None if it is not known yet. Errors: a URL; a file, a link or the working directory;
     other content; another card.
     """
-    if (protocol := url_protocol(folder)) not in (None, "file", "local"):
-        raise SinkjaxError(
-            f"a card is a local folder that is put in place whole, which {protocol}:// cannot do: save it here, and copy it there"
-        )
+    whole = f"a card is a local folder that is put in place whole, which {url_protocol(folder)}:// cannot do"
+    refuse(url_protocol(folder) not in (None, "file", "local"), f"{whole}: save it here, and copy it there")
     path = Path(user_location(folder))
-    there = own_folder(path, "the card")
-    if not there:
+    if not (there := own_folder(path, "the card")):
         return path
-    others = sorted(name for name in there if name not in (*NAMES, PAGE) or not (path / name).is_file())
-    if others or CARD not in there:
-        raise SinkjaxError(
-            f"{path} exists with other content ({', '.join(others[:3] or there)}); choose another folder for the card"
-        )
+    others = [name for name in there if name not in (*NAMES, PAGE) or not (path / name).is_file()]
+    content = f"{path} exists with other content ({', '.join(others[:3] or there)})"
+    refuse(bool(others) or CARD not in there, f"{content}; choose another folder for the card")
+    instead = "choose another folder or delete it"
     try:
-        content = read(path / CARD)
-        stated = identity_of(content["model"], content["passages"])
+        card = read(path / CARD)
+        stated = identity_of(card["model"], card["passages"])
     except (SinkjaxError, KeyError, TypeError):
-        raise SinkjaxError(
-            f"{path} holds a card that is damaged, or of another version of sinkjax; choose another folder or delete it"
-        ) from None
-    if identity is not None and (other := differences(stated, dict(identity))):
-        raise SinkjaxError(f"{path} holds another card ({'; '.join(other)}); choose another folder or delete it")
+        raise SinkjaxError(f"{path} holds a card that is damaged, or of another version of sinkjax; {instead}") from None
+    other = [] if identity is None else differences(stated, dict(identity))
+    refuse(bool(other), f"{path} holds another card ({'; '.join(other)}); {instead}")
     return path
 
 

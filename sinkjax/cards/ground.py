@@ -49,13 +49,20 @@ class Prompts:
         tokens: int32 [B, T].
         bare: The same texts without a BOS, int32 [B, T].
         clusters: The document of each prompt, int [B], if several share one.
-        numbers: The statistics of `tokens`.
+        numbers: What `measure` returns for `tokens`.
     """
 
     tokens: NDArray[np.int32]
     bare: NDArray[np.int32]
     clusters: NDArray[Any] | None
     numbers: Numbers
+
+    @cached_property
+    def received(self) -> NDArray[np.float64]:
+        """The mean attention to each key with at least `FEWEST` later queries, [prompt, layer, head, key]; else NaN."""
+        values = np.array(self.numbers["received"], np.float64)
+        values[..., max(values.shape[-1] - FEWEST + 1, 0) :] = np.nan
+        return values
 
     def number(self, values: Any) -> dict[str, float | int | None]:
         """Return the mean over the prompts, or the first ones of them, and its 95% interval, as data."""
@@ -103,19 +110,9 @@ class Ground:
     text: str
 
     @property
-    def statistic(self) -> str:
-        """The statistic of attention to a key."""
-        return _statistic(self.model.config)
-
-    @property
     def passages(self) -> dict[str, list[list[int]]]:
         """The token ids of the prompts, and of those of costs and remedies."""
         return {"sinks": self.own.tokens.tolist(), "costs": self.other.tokens.tolist()}
-
-    @property
-    def at(self) -> int:
-        """A position in the first third of the prompts, where a token is isolated or put."""
-        return max(2, self.own.tokens.shape[1] // 3)
 
     def text_of(self, token: int) -> str:
         """Return a token's text, or its id if there is no tokenizer."""
@@ -123,49 +120,36 @@ class Ground:
         return str(token) if tokenizer is None else str(tokenizer.tokens([token])[0])
 
     @cached_property
-    def received(self) -> NDArray[np.float64]:
-        """`seen` on its own prompts."""
-        return self.seen(self.own)
-
-    def seen(self, prompts: Prompts) -> NDArray[np.float64]:
-        """Return the mean attention to each key with at least `FEWEST` later queries, [prompt, layer, head, key]; else NaN."""
-        values = np.array(prompts.numbers[self.statistic], np.float64)
-        values[..., max(values.shape[-1] - FEWEST + 1, 0) :] = np.nan
-        return values
-
-    @cached_property
     def key(self) -> int:
         """The position with the most sinking heads, in the mean over prompts; 0 if none sinks."""
         with quietly():
-            return int(np.argmax((np.nanmean(self.received, axis=0) > EPS).sum(axis=(0, 1))))
+            return int(np.argmax((np.nanmean(self.own.received, axis=0) > EPS).sum(axis=(0, 1))))
 
     @cached_property
     def heads(self) -> NDArray[np.bool_]:
         """The heads whose mean attention to `key` is above `EPS`, bool [layer, head]."""
-        return np.asarray(np.nanmean(self.received[..., self.key], axis=0) > EPS)
+        return np.asarray(np.nanmean(self.own.received[..., self.key], axis=0) > EPS)
 
     @cached_property
     def vectors(self) -> Numbers:
         """The vectors at the sink in each layer, by site: [prompt, layer, dim]; sites that the model lacks are missing."""
-        captures = Probe(capture=_captures(self.model.config, self.key))
-        captured = self.own.numbers if self.key == 0 else self.run(self.own.tokens, captures)
+        captures = _captures(self.model.config, self.key)
+        captured = self.own.numbers if self.key == 0 else self.run(self.own.tokens, (), capture=captures)
         return {site: np.asarray(captured[site], np.float64)[:, :, 0] for site in VECTORS if site in captured}
 
     def strength(self, data: Numbers, position: int) -> NDArray[np.float64]:
         """Return the attention to a position, averaged over the heads that sink (over all, if none does), by prompt."""
         chosen = self.heads if self.heads.any() else np.ones_like(self.heads)
-        return np.asarray(data[self.statistic][..., position][..., chosen].mean(axis=-1), np.float64)
+        return np.asarray(data["received"][..., position][..., chosen].mean(axis=-1), np.float64)
 
     def edited(
         self,
-        tokens: NDArray[Any],
+        tokens: Any,
         isolated: int | None = None,
         hidden: int | None = None,
         behind: int = -1,
         value: float = 1.0,
-        layer: int = 0,
-        dims: Sequence[int] = (),
-        held: Any = 0.0,
+        held: Any = (),
     ) -> Numbers:
         """Measure attention to keys and loss under an edit. What is not asked for is neutral, so that all edits are of one kind.
 
@@ -175,12 +159,14 @@ class Ground:
             hidden: A key that is hidden from other queries.
             behind: The position behind which queries do not see `hidden`.
             value: The factor of the sink's value in all layers.
-            layer, dims, held: Where the sink's residual stream is held, and at which values.
+            held: A layer, the dims of the sink's residual stream that are held after it, and their values.
         """
         config = self.model.config
         kept = np.ones((config.layers, 1, config.width), np.float32)
         added = np.zeros_like(kept)
-        kept[layer, 0, list(dims)], added[layer, 0, list(dims)] = 0.0, held
+        if held:
+            layer, dims, values = held
+            kept[layer, 0, dims], added[layer, 0, dims] = 0.0, values
 
         def mask(position: int | None, **where: Any) -> Edit:
             return edit("logits", "add", 0.0 if position is None else -np.inf, relation="others", **where)
@@ -192,7 +178,7 @@ class Ground:
             edit("resid", "scale", kept, queries=self.key),
             edit("resid", "add", added, queries=self.key),
         )
-        return self.run(tokens, Probe.of(self.statistic, "nll"), changes)
+        return self.run(tokens, ("received", "nll"), changes)
 
     @cached_property
     def hidden(self) -> Numbers:
@@ -201,14 +187,20 @@ class Ground:
 
 
 def measure(
-    model: Model, tokens: NDArray[Any], probe: Probe, edits: Any = (), *, rows: int = ROWS, attention_impl: str = AUTO
+    model: Model, tokens: Any, names: Sequence[str], edits: Any = (), *, rows: int, attention_impl: str, **more: Any
 ) -> Numbers:
-    """Measure statistics of prompts of one length, int [B, T], `rows` of them at a time. Errors: a loss is not finite."""
+    """Measure prompts of one length, int [B, T], `rows` of them at a time. Errors: a loss is not finite.
+
+    names: fields of `Probe`, with "received" for the attention to each key: its share of a row where rows do not sum to 1.
+    more: further arguments of `Probe`.
+    """
+    received = "attention_received" if model.config.normaliser.rows_sum_to_1 else "attention_share"
+    more |= {name.replace("received", received): True for name in names}
     calls = []
     for begin in range(0, len(tokens), rows):
         chosen = np.arange(begin, begin + rows).clip(max=len(tokens) - 1)
-        out = forward(model, tokens[chosen], edits=edits, probe=probe, logits=False, attention_impl=attention_impl)
-        calls.append({name: np.asarray(array) for name, array in out.record.items()})
+        out = forward(model, tokens[chosen], edits=edits, probe=Probe(**more), logits=False, attention_impl=attention_impl)
+        calls.append({name.replace(received, "received"): np.asarray(array) for name, array in out.record.items()})
     record = {name: np.concatenate([call[name] for call in calls])[: len(tokens)] for name in calls[0]}
     wrong = int((~np.isfinite(record["nll"][:, :-1])).any(axis=1).sum()) if "nll" in record else 0
     refuse(
@@ -236,10 +228,9 @@ def ground(
     one_of("documents", documents, get_args(Division))
     refuse(config.vocab_size is None, "this model has no vocabulary, so a card of it cannot be made")
     tokens, count, clusters, source = _tokens(model, text, prompts, length, seed, {"field": field, "division": documents})
-    statistic = _statistic(config)
-    names = (statistic, f"{statistic}_bias", "resid_max", "resid_argmax", "resid_median", "nll")
+    names = ("received", "received_bias", "resid_max", "resid_argmax", "resid_median", "nll")
     run = partial(measure, model, rows=min(ROWS, count), attention_impl=attention_impl)
-    unedited = partial(run, probe=replace(Probe.of(*names), capture=_captures(config, 0)))
+    unedited = partial(run, names=names, capture=_captures(config, 0))
     first = {policy: unedited(each[:count]) for policy, each in tokens.items()}
     policy, gain = next(iter(first)), None
     if "model" in first:
@@ -255,11 +246,6 @@ def ground(
     other = part(rest, unedited(tokens[policy][rest])) if len(tokens[policy]) > count else own
     bos = None if model.tokenizer is None else model.tokenizer.bos
     return Ground(model, run, own, other, next(iter(first.values())), bos, policy, gain, source)
-
-
-def _statistic(config: Config) -> str:
-    """Return the statistic of attention to a key: its share of a row, where rows do not sum to 1."""
-    return "attention_received" if config.normaliser.rows_sum_to_1 else "attention_share"
 
 
 def _captures(config: Config, key: int) -> tuple[Capture, ...]:
@@ -307,9 +293,7 @@ def _passages(
     count, T = prompts or PROMPTS, min(length or LENGTH, context)
     wanted, fit = count + (count + 1) // 2, ""  # with those for costs and remedies
     if text not in SOURCES:
-        every = wanted
-        if len(given) < 2:
-            every, T, fit = fitted(text, count if prompts else wanted, T, given=given, **how)
+        every, T, fit = fitted(text, count if prompts else wanted, T, given=given, **how)
         if prompts is None:
             wanted, count = every, every if every < DIVIDED else every - every // 3
     how = how | {"length": T, "seed": seed}

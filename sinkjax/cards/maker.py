@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis.finite import mean_loss
 from sinkjax.analysis.intervals import generator
@@ -15,7 +18,6 @@ from sinkjax.edits.edit import edit
 from sinkjax.edits.named import edit_weights
 from sinkjax.explain.super_weights import alike
 from sinkjax.model.site import Site, lacks
-from sinkjax.probes.probe import Probe
 
 MOST, ENOUGH = 8, 0.8  # neurons that are named; share of the product that they must explain
 CONTROLS = 10
@@ -66,22 +68,16 @@ class Maker:
 
     def sentence(self) -> str:
         """Describe the makers in one line."""
-        named = ", ".join(map(str, self.neurons[:4])) + (", ..." if len(self.neurons) > 4 else "")
+        named = ", ".join(map(str, self.neurons[:4])) + ", ..." * (len(self.neurons) > 4)
         which = f"neuron {named} writes" if len(self.neurons) == 1 else f"neurons {named} write"
-        checked = "confirmed" if self.confirmed else "not confirmed"
+        layer, row, col = self.weight
+        weight = f"entry (layer {layer}, row {row}, col {col}) of its down projection"
         return (
             f"the {self.part} of layer {self.layer}; {which} {self.share:.0%} of it, and without the neurons "
-            f"{self.left['mean']:.0%} of the activation and {self.sink['mean']:.0%} of the sink are left ({checked}: "
-            f"{min(self.left_controls):.0%} with random neurons); {self._weight_sentence()}"
-        )
-
-    def _weight_sentence(self) -> str:
-        """Say what its largest entry is worth."""
-        layer, row, col = self.weight
-        word = "a super weight" if self.super_weight else "not shown to be a super weight"
-        return (
-            f"entry (layer {layer}, row {row}, col {col}) of its down projection is {word}: {signed(self.loss, ' nats')} "
-            f"without it, and at most {signed({'mean': self.loss_control, 'low': None})} without another of its size"
+            f"{self.left['mean']:.0%} of the activation and {self.sink['mean']:.0%} of the sink are left "
+            f"({'' if self.confirmed else 'not '}confirmed: {min(self.left_controls):.0%} with random neurons); {weight} is "
+            f"{'' if self.super_weight else 'not shown to be '}a super weight: {signed(self.loss, ' nats')} without it, and at "
+            f"most {signed({'mean': self.loss_control, 'low': None})} without another of its size"
         )
 
 
@@ -120,22 +116,22 @@ def maker(ground: Ground, places: SinkPlaces, controls: int = CONTROLS) -> Maker
     drawn = [rng.choice(rest, min(count, len(rest)), replace=False) for _ in range(controls)]
     best = int(order[0])
     entries = [(best, dim), *alike(down, best, dim, controls)]
-    few, probe = ground.own.tokens[FEW, : key + LENGTH], Probe.of(ground.statistic, "resid_max", "nll")
+    few, names = ground.own.tokens[FEW, : key + LENGTH], ("received", "resid_max", "nll")
 
     def without(neurons: Any = (), entry: tuple[int, int] | None = None) -> Numbers:
         factor = np.ones(len(product), np.float32)
         factor[np.asarray(neurons, int)] = 0.0
         row, col = entry or (best, dim)
         weight = edit_weights("down", "scale", float(entry is None), layers=layer, rows=row, cols=col)
-        return ground.run(few, probe, [edit("neuron", "scale", factor, layers=layer), weight])
+        return ground.run(few, names, [edit("neuron", "scale", factor, layers=layer), weight])
+
+    def left(of: Callable[[Numbers], NDArray[Any]]) -> NDArray[Any]:
+        return np.array([of(each) for each in removed]) / max(of(unedited).mean(), 1e-30)
 
     unedited, *removed = (without(each) for each in ([], neurons, *drawn))
     largest, sink = (
-        np.array([of(each) for each in removed]) / max(of(unedited).mean(), 1e-30)
-        for of in (
-            lambda data: data["resid_max"][:, activation.layer + 1, key],
-            lambda data: ground.strength(data, key),
-        )
+        left(lambda data: data["resid_max"][:, activation.layer + 1, key]),
+        left(partial(ground.strength, position=key)),
     )
     added = np.array([mean_loss(without(entry=entry)["nll"], unedited["nll"]) for entry in entries])
     return Maker(

@@ -81,10 +81,10 @@ def blocks(card: Card) -> list[Block]:
 
 def _by_head(places: SinkPlaces, use: Purpose | None) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return columns and lines of the heads that sink, by layer and kind."""
-    kinds = {(layer, head): word for layer, head, word in use.by_head} if use else {}
+    kinds = {(layer, head): kind for layer, head, kind in use.by_head} if use else {}
     columns = (*KINDS, "too weak to classify")
     rows: dict[int, dict[str, list[str]]] = {}
-    for layer, head, _ in places.heads if use else ():
+    for layer, head, _ in places.heads:
         rows.setdefault(layer, {name: [] for name in columns})[kinds.get((layer, head), columns[-1])].append(str(head))
     return ("layer", *columns), tuple((str(layer), *map(", ".join, row.values())) for layer, row in rows.items())
 
@@ -93,37 +93,30 @@ def _by_layer(places: SinkPlaces) -> tuple[tuple[str, ...], tuple[tuple[str, ...
     """Return columns and lines of an activation that stands out: its dims in each layer."""
     large = places.activation
     columns = ("layer", "largest |h|", *(f"dim {dim}" for dim in large.dims))
-    numbers = {layer: (large.by_layer[layer], *large.held[layer]) for layer in large.layers if large.stands_out}
-    return columns, tuple((str(layer), *(f"{value:,.4g}" for value in line)) for layer, line in numbers.items())
+    rows = [(layer, (large.by_layer[layer], *large.held[layer])) for layer in large.layers if large.stands_out]
+    return columns, tuple((str(layer), *(f"{value:,.4g}" for value in row)) for layer, row in rows)
 
 
 def _by_mark(card: Card) -> tuple[tuple[str, ...], ...]:
     """Return precision and recall of the mask, of the sinks' position, and of each token."""
-    sinks, mask = card.sink_tokens(), card.mask
-    position, count = mask["by_position"]["position"], len(sinks["tokens"])
-    file = (
-        f"{count} token{'s' * (count != 1)} of the file" if count else f"position {position}" if sinks["positions"] else "nothing"
+    mask, position, count = card.mask, card.where.position, len(card.cause.tokens)
+    content = (
+        f"{count} token{'s' * (count != 1)} of the file" if count else f"position {position}" if card.where.sinks else "nothing"
     )
-    marks = [(f"sink_tokens.json: {file}", mask), (f"position {position}", mask["by_position"])]
+    marks = [(f"sink_tokens.json: {content}", mask), (f"position {position}", mask["by_position"])]
     marks += [(f"token {token['token']}, {token['text']!r}, anywhere", token) for token in mask["by_token"]]
-    shares = ([mark[share] for share in ("precision", "recall")] for _, mark in marks)
-    texts = (["-" if share is None else f"{share:.1%}" for share in pair] for pair in shares)
-    return tuple((name, *pair) for (name, _), pair in zip(marks, texts, strict=True))
+    shares = ("precision", "recall")
+    return tuple((name, *("-" if of[share] is None else f"{of[share]:.1%}" for share in shares)) for name, of in marks)
 
 
 def drawings(places: SinkPlaces, prompts: Mapping[str, Any]) -> list[Drawing]:
     """Draw attention to the sink by layer and head, and the largest activation there by layer."""
-    on = f"{prompts['number']} prompts of {prompts['length']} tokens."
-    attention = f"Mean attention of each head to position {places.position}. {on}"
-    title = f"{len(places.heads)} of {places.of} heads sink on position {places.position}"
-    to_sink = f"attention to position {places.position}"
-    activation = (
-        f"Largest |h| at position {places.position} after each layer, and the largest at later positions in the layer where it "
-        f"peaks (dashed). {on}"
-    )
+    at, on = f"position {places.position}", f"{prompts['number']} prompts of {prompts['length']} tokens."
+    drawn = heads(np.asarray(places.by_head), f"{len(places.heads)} of {places.of} heads sink on {at}", f"attention to {at}")
+    peak = f"Largest |h| at {at} after each layer, and the largest at later positions in the layer where it peaks (dashed). {on}"
     return [
-        Drawing("card-heads", heads(np.asarray(places.by_head), title, to_sink), attention, half=True),
-        Drawing("card-activation", draw_activation(places), activation, half=True),
+        Drawing("card-heads", drawn, f"Mean attention of each head to {at}. {on}", half=True),
+        Drawing("card-activation", draw_activation(places), peak, half=True),
     ]
 
 

@@ -7,19 +7,17 @@ import math
 import jax.numpy as jnp
 
 from sinkjax.cards.cause import SAMPLE
-from sinkjax.cards.cost import CACHES, REMEDIES, ROUNDED
+from sinkjax.cards.cost import settings
 from sinkjax.cards.ground import ROWS, SOME
 from sinkjax.cards.maker import CONTROLS, LENGTH
-from sinkjax.evaluation import CHUNK, TOKENS
+from sinkjax.evaluation import CHUNK, SINKS, TOKENS
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
 from sinkjax.model.quantisation import MATRICES
 from sinkjax.report.terminal import in_words
 from sinkjax.transformer.cost import block_flops, run_bytes
+from sinkjax.transformer.eviction import ScoredCache
 
-BITS, BLOCKS, ALONE = 3, 3, 3  # rows of 8 bits without `more`; rows of each size of a cache, with and without blocks
-# With `more`: remedies not among `BITS`, the prefix without rounding, the attention that finds sinks, and each format twice
-FURTHER = len(REMEDIES) - 2 + 2 + 2 * len(ROUNDED)
 SLOWER = 4  # a token computed alone takes so many times as long as in a block (SmolLM2, 2 cores)
 
 
@@ -41,10 +39,11 @@ def tokens(config: Config, prompts: int, length: int, bos: bool, more: bool) -> 
     scored = (every * (1 + bos) + other) * length  # unedited
     scored += (4 * some + 3 * few) * length  # key, value and activation of the sink; a token alone, and tokens put elsewhere
     scored += (2 * CONTROLS + 3) * few * short  # neurons and weights
-    scored += BITS * half * length
-    if more:
-        padded = -(-length // CHUNK) * CHUNK
-        scored += half * (FURTHER * length + (BLOCKS + SLOWER * ALONE) * padded * sum(size < length for size in CACHES))
+    padded = -(-length // CHUNK) * CHUNK  # as caches read texts
+    for setting in settings(0, length, clamped=(), prefix=(), more=more).values():
+        finding = 1 + (setting.get("keep") == SINKS)  # which takes one more run
+        cached = padded * (SLOWER if isinstance(setting.get("cache"), ScoredCache) else 1)
+        scored += half * (cached if "cache" in setting else length * finding)
     plain = 2 * few * length + min(SAMPLE, config.vocab_size or 0)  # attention maps, the scan and its text
     return scored, plain
 

@@ -12,7 +12,7 @@ from sinkjax.analysis.kinds import sink_kind
 from sinkjax.cards.ground import FEW, SOME, Ground, signed
 from sinkjax.cards.where import SinkPlaces
 from sinkjax.model.site import Site
-from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.probe import Capture
 from sinkjax.transformer.implementations import AUTO
 
 LOSSES = {  # name -> as the card says it
@@ -53,7 +53,7 @@ def purpose(ground: Ground, places: SinkPlaces) -> Purpose:
     runs = {"values zeroed": ground.edited(some, value=0.0), "key hidden": ground.hidden}
     if activation.stands_out:
         for name, value in (("held", activation.held[activation.layer]), ("removed", 0.0)):
-            runs[name] = ground.edited(some, layer=activation.layer, dims=activation.dims, held=value)
+            runs[name] = ground.edited(some, held=(activation.layer, activation.dims, value))
     kinds, by_head = _kinds(ground)
     return Purpose(kinds, by_head, {name: ground.own.number(mean_loss(run["nll"], base)) for name, run in runs.items()})
 
@@ -61,8 +61,8 @@ def purpose(ground: Ground, places: SinkPlaces) -> Purpose:
 def _kinds(ground: Ground) -> tuple[dict[str, float], list[tuple[int, int, str]]]:
     if "o" not in ground.model.params["layers"]:
         return {}, []
-    probe = Probe(attention=True, capture=(Capture(Site.VALUE),))  # no other implementation has maps
-    record = ground.run(ground.own.tokens[FEW], probe, attention_impl=AUTO)
+    captures = (Capture(Site.VALUE),)  # no other implementation than the default has maps
+    record = ground.run(ground.own.tokens[FEW], (), attention=True, capture=captures, attention_impl=AUTO)
     measured = {name: np.asarray(record[name], np.float64) for name in ("attention", "values")}
     kinds = sink_kind(measured, np.asarray(ground.model.params["layers"]["o"], np.float64)).kind
     by_head = []

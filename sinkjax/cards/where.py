@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sinkjax.cards.ground import EPS, Ground
+from sinkjax.cards.ground import EPS, Ground, Numbers
 
 STANDS_OUT = 5.0  # minimum ratio to the largest activation of later positions
 NAMED = 5  # tokens that are named
@@ -84,11 +85,10 @@ class SinkPlaces:
 
     def clamp(self) -> dict[str, Any]:
         """Return the content of clamp.json (see `Card.clamp`)."""
-        activation = self.activation
-        if not activation.stands_out:
-            return {}
-        where = {"position": self.position, "dims": activation.dims, "layers": activation.layers}
-        return where | {"values": [activation.held[layer] for layer in activation.layers], "bound": activation.elsewhere}
+        activation, layers = self.activation, self.activation.layers
+        where = {"position": self.position, "dims": activation.dims, "layers": layers}
+        clamp = where | {"values": [activation.held[layer] for layer in layers], "bound": activation.elsewhere}
+        return clamp if activation.stands_out else {}
 
     def sentence(self) -> str:
         """Describe the sinks in one line."""
@@ -109,47 +109,36 @@ class SinkPlaces:
 
 def where(ground: Ground) -> SinkPlaces:
     """Find the heads that sink, their position and tokens, and the largest activation there."""
-    received, key = ground.received, ground.key
-    best = np.nan_to_num(received).max(axis=-1)
-    there = best > EPS
-    place = np.nan_to_num(received).argmax(axis=-1)
-    at_key = there & (place == key)
-    rows = np.broadcast_to(np.arange(len(place))[:, None, None], place.shape)
-    tokens = ground.own.tokens[rows, place]
-    others = Counter(tokens[there & (place != key)].tolist()).most_common(NAMED)
-    by_head = np.nanmean(received[..., key], axis=0)
-    of_key = np.unique(ground.own.tokens[:, key])
+    own, key = ground.own, ground.key
+    received = np.nan_to_num(own.received)
+    place, there = received.argmax(axis=-1), received.max(axis=-1) > EPS  # of each prompt, layer and head
+    prompt, *_ = np.nonzero(there & (place != key))
+    others = Counter(own.tokens[prompt, place[there & (place != key)]].tolist()).most_common(NAMED)
+    by_head = np.nanmean(own.received[..., key], axis=0)
+    of_key = np.unique(own.tokens[:, key])
     return SinkPlaces(
         heads=[(layer, head, float(by_head[layer, head])) for layer, head in np.argwhere(ground.heads).tolist()],
         of=ground.heads.size,
-        rate=ground.own.number(there.mean(axis=(1, 2))),
+        rate=own.number(there.mean(axis=(1, 2))),
         position=key,
-        share=float(at_key.sum() / max(there.sum(), 1)),
+        share=float((there & (place == key)).sum() / max(there.sum(), 1)),
         token=ground.text_of(int(of_key[0])) if len(of_key) == 1 else None,
         elsewhere=[(token, ground.text_of(token), count / int(there.sum())) for token, count in others],
-        no_key=ground.own.number(ground.own.numbers[f"{ground.statistic}_bias"].mean(axis=(1, 2))),
+        no_key=own.number(own.numbers["received_bias"].mean(axis=(1, 2))),
         by_head=by_head.tolist(),
-        activation=_activation(ground),
+        activation=_activation(own.numbers, ground.vectors["resid"], key),
     )
 
 
-def _activation(ground: Ground) -> Activation:
-    data, key = ground.own.numbers, ground.key
-    largest = np.asarray(data["resid_max"][:, 1:], np.float64)  # [prompt, layer, position]
+def _activation(numbers: Numbers, resid: NDArray[np.float64], key: int) -> Activation:
+    """Find the largest activation. resid: [prompt, layer, dim] at the sink."""
+    largest = np.asarray(numbers["resid_max"][:, 1:], np.float64)  # [prompt, layer, position]
     by_layer = np.nanmean(largest[..., key], axis=0)
     layer = int(np.argmax(by_layer))
-    dim = int(np.bincount(data["resid_argmax"][:, layer + 1, key]).argmax())
+    dim = int(np.bincount(numbers["resid_argmax"][:, layer + 1, key]).argmax())
     elsewhere = float(np.nanmax(np.nanmean(np.delete(largest[:, layer], key, axis=1), axis=0)))
-    size = np.abs(ground.vectors["resid"][:, layer]).mean(axis=0)
-    far = [int(each) for each in np.argsort(-size) if size[each] >= STANDS_OUT * elsewhere]
-    dims = far or [dim]
-    return Activation(
-        layer=layer,
-        dim=dim,
-        dims=dims,
-        largest=float(by_layer[layer]),
-        elsewhere=elsewhere,
-        median=float(np.nanmedian(data["resid_median"][:, layer + 1])),
-        by_layer=by_layer.tolist(),
-        held=ground.vectors["resid"][:, :, dims].mean(axis=0).tolist(),
-    )
+    size = np.abs(resid[:, layer]).mean(axis=0)
+    dims = [int(each) for each in np.argsort(-size) if size[each] >= STANDS_OUT * elsewhere] or [dim]
+    median = float(np.nanmedian(numbers["resid_median"][:, layer + 1]))
+    held = resid[:, :, dims].mean(axis=0).tolist()
+    return Activation(layer, dim, dims, float(by_layer[layer]), elsewhere, median, by_layer.tolist(), held)
