@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from sinkjax.cards.where import SinkPlaces
 from sinkjax.errors import SinkjaxError
 from sinkjax.explain.scan import scan
 
-WHY = {  # class -> as the card says it
+Kind = Literal["any token that sees only itself", "position", "tokens", "a key without a token", "nothing", "none of these"]
+WHY: dict[Kind, str] = {  # as the card says it
     "any token that sees only itself": "no particular token: whatever token is first becomes the sink, and so does a later one "
     "that is made to see only itself",
     "position": "the position: whatever token stands there becomes the sink, and no token does elsewhere",
@@ -53,7 +54,7 @@ class Cause:
             model cannot be scanned.
     """
 
-    kind: str
+    kind: Kind
     unedited: dict[str, Any]
     no_bos: dict[str, Any] | None
     masked: dict[str, Any] | None
@@ -90,7 +91,7 @@ def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
     key, bare, at = ground.key, ground.own.bare, max(2, ground.own.tokens.shape[1] // 3)
     unedited = ground.strength(ground.own.numbers, key)
     if not places.sinks:
-        kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
+        kind: Kind = "a key without a token" if (places.no_key["mean"] or 0.0) > EPS else "nothing"
         return Cause(kind, ground.own.number(unedited), None, None, None, None, None, 0, 0, [], [])
     strengths = {
         "unedited": unedited,
@@ -128,7 +129,7 @@ def cause_of(ground: Ground, places: SinkPlaces, sample: int = SAMPLE) -> Cause:
     )
 
 
-def _kind(means: Mapping[str, float], share: float | None) -> str:
+def _kind(means: Mapping[str, float], share: float | None) -> Kind:
     """Classify a sink by the mean strengths of `Cause` and the share of the vocabulary that qualifies."""
     there = {name: mean >= HALF * means["unedited"] for name, mean in means.items()}
     first = there.get("no_bos", there["masked"])  # whatever token is first

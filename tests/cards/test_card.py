@@ -19,9 +19,9 @@ from sinkjax.cards import ground, plan
 from sinkjax.cards.card import _bos, _quality
 from sinkjax.cards.cause import _kind
 from sinkjax.cards.cost import CostRow, cost
-from sinkjax.cards.files import NAMES, PREFIX, clamp, mask_program, sink_mask
+from sinkjax.cards.files import clamp, mask_program, sink_mask
 from sinkjax.cards.ground import signed
-from sinkjax.cards.page import PAGE, as_section
+from sinkjax.cards.page import as_section
 from sinkjax.checkpoints.model import Model
 from sinkjax.cli.main import main
 from sinkjax.data.corpora import passages
@@ -59,7 +59,7 @@ def softmax(compiled):
 
 
 def test_a_card_compiles_few_programs(softmax, compiled):
-    assert softmax.maker.confirmed  # nothing was left out
+    assert softmax.maker.left["mean"] < 0.5 < min(softmax.maker.left_controls)  # nothing was left out
     assert len(compiled) <= 12
 
 
@@ -71,6 +71,7 @@ def test_a_sink_that_a_model_learned_on_its_bos_hangs_on_that_token(softmax):
     assert softmax.bos["policy"] == "model"
     unedited, moved, isolated = (getattr(softmax.cause, name)["mean"] for name in ("unedited", "moved", "isolated"))
     assert isolated < unedited / 2 < moved
+    assert softmax.prefix.tokens == (0,)  # its BOS, which the scan finds
 
 
 def test_the_heads_of_a_card_are_those_of_the_sink_metric(softmax):
@@ -104,7 +105,6 @@ def test_attention_to_no_key_is_told_from_none():
         (0.5, 0.05, 0.5, 0.5, 0.9, "any token that sees only itself"),
         (0.05, 0.05, 0.04, 0.4, 0.01, "tokens"),
         (0.5, 0.5, 0.04, 0.04, None, "position"),
-        (0.05, 0.05, 0.5, 0.04, 0.01, "none of these"),
         (0.05, 0.05, 0.04, 0.04, 0.01, "none of these"),
     ],
 )
@@ -155,28 +155,6 @@ def test_the_program_on_a_card_s_page_marks_the_sinks(softmax, tmp_path, monkeyp
     assert program in unescape(page([as_section(softmax)], "card"))
 
 
-@pytest.mark.apart
-def test_transformers_reads_the_prefix_of_a_card(softmax, tmp_path):
-    import torch
-    from safetensors import safe_open
-    from transformers import DynamicCache, LlamaForCausalLM
-
-    assert softmax.prefix.tokens == (0,)  # its BOS, which the scan finds
-    softmax.save(tmp_path / "card")
-    sinkjax.export(sinkjax.load("mini-softmax"), tmp_path / "llama")
-    llama = LlamaForCausalLM.from_pretrained(tmp_path / "llama")
-    ids = torch.tensor([[0, 100, 101, 102, 7, 40]])
-    past = DynamicCache()
-    with safe_open(tmp_path / "card" / PREFIX, "pt") as file:
-        assert json.loads(file.metadata()["tokens"]) == [0]
-        for layer in range(llama.config.num_hidden_layers):
-            past.update(file.get_tensor(f"keys.{layer}"), file.get_tensor(f"values.{layer}"), layer)
-    with torch.no_grad():
-        plain = llama(ids).logits[0, 1:]
-        cached = llama(ids[:, 1:], past_key_values=past).logits[0]
-        torch.testing.assert_close(cached, plain, rtol=1e-4, atol=1e-4)
-
-
 def test_precision_and_recall_are_split_by_position_and_token():
     """Of four heads, two sink on position 0, which always has token 7; one on token 9 wherever it is; tokens 5 never are."""
     tokens = np.full((2, 16), 5, np.int32)
@@ -194,12 +172,6 @@ def test_precision_and_recall_are_split_by_position_and_token():
     ]
     of_position = _quality(received, tokens, places, SimpleNamespace(tokens=[]))
     assert (of_position["precision"], of_position["recall"]) == (1.0, 4 / 6)
-
-
-def test_the_neurons_of_a_card_make_the_activation(softmax):
-    made = softmax.maker
-    assert made.confirmed
-    assert made.left["mean"] < 0.5 < min(made.left_controls)
 
 
 def test_the_clamp_limits_every_dim_that_the_card_names_where_it_stands_out(softmax, tmp_path):
@@ -231,15 +203,6 @@ def test_a_card_has_a_page_with_its_lines(softmax):
     text = page([section], section.title)
     together = text.partition('<div class="halves">')[2].partition("</div>")[0]
     assert together.count("<figure>") == text.count("<figure>") == 2  # they share a line, or stack on a narrow screen
-
-
-def test_the_command_prints_and_writes_a_card(tmp_path, capsys):
-    out = tmp_path / "card"
-    assert main(["card", "mini-sigmoid", "--prompts", "4", "--length", "32", "--out", str(out)]) == 0
-    shown = capsys.readouterr()
-    assert "no head of 8 sinks" in shown.out
-    assert "with --cost" in shown.err
-    assert {path.name for path in out.iterdir()} == {*NAMES, PAGE} - {PREFIX}  # there is no sink to put in front
 
 
 def test_short_texts_of_ones_own_are_used_at_the_length_that_they_have(tmp_path, capsys):
