@@ -91,7 +91,7 @@ def renamed(file: Path, names: Mapping[str, str]) -> bytes:
 def publish() -> None:
     """Replace the rows of these studies and conditions in the tables of the pages; of two runs of one, the mended one counts."""
     folders = {}
-    for file in [*sorted(KEPT.glob(f"*/{FACTS}")), *sorted(MENDED.glob(f"*/{FACTS}"))]:
+    for file in (file for kept in (KEPT, MENDED, DOCS / DATA / "off-signal") for file in sorted(kept.glob(f"*/{FACTS}"))):
         stated = settings(file.parent)
         folders[stated["experiment"], condition(stated)] = file.parent
     claims = findings.collect(read(DOCS / CLAIMS), [*folders.values()], DOCS)

@@ -12,10 +12,11 @@ from sinkjax.cli.common import asked_location, own_study
 from sinkjax.cli.options import read
 from sinkjax.config_files.archives import SUFFIX, unpack
 from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.files import write
 from sinkjax.config_files.locations import Location, reached
 from sinkjax.config_files.programs import NotTyped
 from sinkjax.errors import SinkjaxError, printable
-from sinkjax.report.terminal import terminal
+from sinkjax.report.terminal import show, terminal
 from sinkjax.runtime.progress import say
 from sinkjax.study.registry import STORE_SUFFIX, choose
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Rebuild the summary, figures and page of a finished run from its stores, or compare two of the same edits."""
+    """Rebuild the summary, figures and page of a finished run from its stores, compare two of the same edits, or draw the courses
+    of one or two trainings."""
 
     results: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RESULTS")]]
-    """the folder of a run or its URL, a store in it, or a zip of the folder, which is unpacked next to the zip"""
+    """the folder of a run or a training, or its URL, a store in it, or a zip of the folder, which is unpacked next to the zip"""
     other: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[OTHER]")]] = None
     """a second folder, to compare the sweeps that both have, or a second store"""
     study: str | None = None
@@ -40,10 +42,20 @@ def report(arguments: Sequence[str]) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two runs or stores"""
     options = read(ReportOptions, arguments, "report")
     results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
+    from sinkjax.report.page import page
+    from sinkjax.report.training import is_training, training_section
     from sinkjax.study import compare
     from sinkjax.study.folder import PAGE
 
     with reached(results):
+        if all(map(is_training, (results, *others))):
+            section = training_section([results, *others])
+            folder = results if not others else results.with_name(f"{results.name}-and-{others[0].name}")
+            write(folder / PAGE, page([section], section.title))
+            for block in section.blocks:
+                show(section.title, block.columns, block.lines)
+            print(printable(str(folder / PAGE)))
+            return
         refuse(bool(others) and options.study is not None, "--study is for the results of a run, not for a comparison")
         shown, folder = compare.carry_out(results, *others) if others else _rebuilt(results, options.study)
         terminal(shown)

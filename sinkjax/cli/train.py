@@ -11,14 +11,17 @@ from typing import Generic, TypeVar
 from sinkjax.cli.common import JoinOptions, Options, asked_location, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import read_text, shipped
+from sinkjax.config_files.files import read_text, shipped, write
+from sinkjax.config_files.locations import Location, reached
 from sinkjax.errors import printable
-from sinkjax.report.terminal import show_training
+from sinkjax.report.terminal import show, show_training
+from sinkjax.runtime import extras
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
 from sinkjax.tasks import registry
 from sinkjax.train.config import KIND, AdamWTraining, Training
 
+PAGE = "report.html"
 C = TypeVar("C")
 
 
@@ -46,7 +49,21 @@ def train(arguments: Sequence[str]) -> None:
     trained = registry.train(config, out, say)
     if processes.first():
         show_training(trained)
-        print(printable(str(out)))
+        show_courses(out)
+
+
+def show_courses(folder: Location) -> None:
+    """Print where a training's measurements ended, and write its page with their courses."""
+    extras.require("the page of a training", "report")
+    from sinkjax.report.page import page
+    from sinkjax.report.training import training_section
+
+    with reached(folder):
+        section = training_section([folder])
+        (ends,) = section.blocks
+        show(ends.title, ends.columns, ends.lines)
+        write(folder / PAGE, page([section], section.title))
+    print(printable(str(folder / PAGE)))
 
 
 def with_edits(config: Training) -> Training:

@@ -14,7 +14,7 @@ from sinkjax.report.answer import about, answer
 from sinkjax.report.section import Report, Section
 from sinkjax.report.table import EMPTY, table, verdicts
 from sinkjax.runtime import folding
-from sinkjax.train.config import CONVERGED, DIVERGED
+from sinkjax.train.config import ALL_STEPS, CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
     from sinkjax.analysis.verdicts import Verdict
@@ -67,7 +67,9 @@ def _show_section(section: Section, title: str, tables: bool = True) -> None:
 
 
 def show_training(trained: Trained) -> None:
-    """Print the outcomes of a training's runs."""
+    """Print the outcomes of a training's runs, if one reached its goal or diverged; of others the page has all."""
+    if all(ended.outcome == ALL_STEPS for ended in trained.runs):
+        return
     lines = []
     for (variant, rate), runs in trained.groups().items():
         steps = sorted(ended.steps for ended in runs if ended.outcome == CONVERGED)

@@ -34,8 +34,12 @@ def test_a_training_prints_how_its_runs_ended(finished, capsys):
     assert cli.main(["train", str(finished)]) == 0
     shown = capsys.readouterr()
     assert "converged" in shown.out
-    assert [line.split()[2:4] for line in shown.out.splitlines() if line.strip().startswith("square")] == [["2", "2"], ["2", "0"]]
-    assert shown.out.splitlines()[-1] == str(finished)
+    assert [line.split()[2:4] for line in shown.out.splitlines() if line.strip().startswith("square ")] == [
+        ["2", "2"],
+        ["2", "0"],
+    ]
+    assert shown.out.splitlines()[-1] == str(finished / "report.html")
+    assert "The last evaluation" in (finished / "report.html").read_text()
     assert shown.err.startswith("platform: cpu")
 
 
