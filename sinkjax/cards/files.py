@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import own_folder, read_text, user_location, user_path, whole_folder
+from sinkjax.config_files.files import CARD_FILE, own_folder, read_text, user_location, user_path, whole_folder
 from sinkjax.config_files.locations import url_protocol
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import set_residual
@@ -21,7 +21,7 @@ from sinkjax.errors import SinkjaxError, differences, short
 from sinkjax.model.fingerprint import ModelIdentity, digest
 
 VERSION = "sinkjax-card/4"
-NAMES = CARD, SINKS, CLAMP, PREFIX = ("card.json", "sink_tokens.json", "clamp.json", "prefix.safetensors")
+NAMES = CARD, SINKS, CLAMP, PREFIX = (CARD_FILE, "sink_tokens.json", "clamp.json", "prefix.safetensors")
 PAGE = "card.html"
 AGAIN = "make the card again by `sinkjax card`"
 

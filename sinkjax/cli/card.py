@@ -13,11 +13,10 @@ from urllib.parse import quote
 import tyro
 
 import sinkjax
-from sinkjax.cards.files import CARD
 from sinkjax.cli.common import Options
 from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import user_path
+from sinkjax.config_files.files import CARD_FILE, user_path
 from sinkjax.data.corpora import SOURCES, checked
 from sinkjax.data.fit import LENGTH, PROMPTS, check_sizes
 from sinkjax.data.reading import Division, kind_of
@@ -127,7 +126,7 @@ def card(arguments: Sequence[str]) -> None:
 def is_card(name: str) -> bool:
     """Return whether a name is the path of a card."""
     path = user_path(name)
-    return path.name == CARD or (path / CARD).is_file()
+    return path.name == CARD_FILE or (path / CARD_FILE).is_file()
 
 
 def of_cards(options: CardOptions) -> None:
@@ -144,7 +143,7 @@ def of_cards(options: CardOptions) -> None:
     names = short_names(cards)
     if options.share:
         for name, each in zip(names, cards, strict=True):
-            file = (options.out or Path()) / f"{name}.{CARD}"
+            file = (options.out or Path()) / f"{name}.{CARD_FILE}"
             write(file, shared(each, options.by))
             print(f"{file}: {SEND}")
         return

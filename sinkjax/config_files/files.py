@@ -19,6 +19,7 @@ from sinkjax.config_files.locations import Location, create, is_remote, listed, 
 from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, one_of, unknown
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
+CARD_FILE = "card.json"  # in the folder of a card
 SUFFIX = ".yaml"  # of shipped configs
 MOST_BYTES = 4 * documents.MOST_BYTES  # a character has up to four
 MOST_TEXT = 1_000_000_000  # maximum bytes of a text that is read at once
