@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, edit, resolve
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.term import Select, as_along
@@ -104,8 +105,7 @@ def attribute(
     config = model.config
     sites = as_sites("node", nodes, tuple(CALLED), config)
     one_of("method", method, ("first-order", "integrated"))
-    if not is_count(steps):
-        raise SinkjaxError(f"steps must be an int of at least 1, not {short(steps)}")
+    refuse(not is_count(steps), f"steps must be an int of at least 1, not {short(steps)}")
     if not (exact is None or exact == "all" or is_count(exact)):
         raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {short(exact)}')
     run = Prepared.of(model, tokens, lengths, positions, probe, metric, precision)
@@ -121,18 +121,15 @@ def attribute(
     else:
         estimate, gap = integrated(run, donors, every, steps)
         about |= {"steps": steps, "completeness_gap": gap}
-    estimate = np.where(same, 0.0, estimate)
-    chosen = np.arange(len(estimate)) if exact == "all" else largest_first(estimate)[: exact or 0]
 
     def replaced(number: int) -> Edit:
         site, layer, index = every[number]
         return replacing(site, positions, donors[site], layer, index).named(name_of(every[number]))
 
-    swept = {"out": out, "progress": progress}
-    data = with_exact("node", run, model, estimate, same, chosen, replaced, baseline, **swept)
     rows = [(name_of(node), str(node[0]), *node[1:]) for node in every]
-    columns = zip(("node", "site", "layer", "index"), map(list, zip(*rows, strict=True)), strict=True)
-    return data.assign_coords({name: ("node", column) for name, column in columns}).assign_attrs(about | data.attrs)
+    labels = dict(zip(("node", "site", "layer", "index"), map(list, zip(*rows, strict=True)), strict=True))
+    data = with_exact(run, model, labels, estimate, same, exact, replaced, baseline, out=out, progress=progress)
+    return data.assign_attrs(about | data.attrs)
 
 
 @dataclass(frozen=True)
@@ -157,6 +154,11 @@ class Prepared:
         probe.check(model.config, tokens.shape[1])
         return cls(model.params, model.config, tokens, lengths, positions, probe, metric, precision)
 
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The arrays, by field."""
+        return {"params": self.params, "tokens": self.tokens, "lengths": self.lengths}
+
     def resolve(self, edit: Edit) -> None:
         """Raise unless an edit fits the prompts."""
         resolve(edit, self.config, np.asarray(self.lengths).tolist(), self.tokens.shape[1])
@@ -178,21 +180,10 @@ class Prepared:
             value = jax.jit(self.metric)(self.record())
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
             raise SinkjaxError(f"the metric must be made of jax.numpy operations: {str(error).splitlines()[0]}") from None
-        shape = getattr(value, "shape", None)
-        if shape != self.lengths.shape:
-            raise SinkjaxError(
-                f"the metric must return one number per prompt, float [{len(self.lengths)}], not {shape or value!r}"
-            )
-        if not np.isfinite(value).all():
-            raise SinkjaxError(f"the metric is not finite for prompt {int(np.argmin(np.isfinite(value)))}")
+        B, shape = len(self.lengths), getattr(value, "shape", None)
+        refuse(shape != (B,), f"the metric must return one number per prompt, float [{B}], not {shape or value!r}")
+        refuse(not np.isfinite(value).all(), f"the metric is not finite for prompt {int(np.argmin(np.isfinite(value)))}")
         return jnp.asarray(value)
-
-    def of_sweep(self, swept: xarray.Dataset) -> jax.Array:
-        """The metric of each edit of a sweep, [edit, B]."""
-        dims = self.probe.dims()
-        values = {name: np.asarray(swept[name].values) for name in dims}
-        of_all: jax.Array = jax.lax.map(lambda values: self.metric(Record(values, dims)), jax.tree.map(jnp.asarray, values))
-        return of_all
 
 
 def is_count(given: Any) -> bool:
@@ -207,8 +198,7 @@ def as_sites(what: str, given: str | Sequence[str], allowed: Sequence[Site], con
         one_of(what, name, [str(site) for site in allowed])
         if missing := lacks(config, Site(name)):
             raise SinkjaxError(f"there is no {what} {name}: this model has {missing}")
-    if not names or len({*names}) < len(names):
-        raise SinkjaxError(f"{what}s must name each site once, not {short(given)}")
+    refuse(not names or len({*names}) < len(names), f"{what}s must name each site once, not {short(given)}")
     return [site for site in allowed if site in names]
 
 
@@ -219,10 +209,8 @@ def each_of(site: Site, config: Config) -> int:
 
 def nodes_of(sites: Sequence[Site], layers: Sequence[int], config: Config) -> list[Node]:
     """All nodes: the site, the layer and the index of a head or neuron, else -1; grouped by site, then by layer."""
-    nodes = []
-    for site, layer in itertools.product(sites, layers):
-        nodes += [(site, layer, index) for index in (range(each_of(site, config)) if site in INDEXED else [-1])]
-    return nodes
+    each = {site: range(each_of(site, config)) if site in INDEXED else [-1] for site in sites}
+    return [(site, layer, index) for site, layer in itertools.product(sites, layers) for index in each[site]]
 
 
 def name_of(node: Node) -> str:
@@ -234,12 +222,11 @@ def name_of(node: Node) -> str:
 def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int = 0) -> Edit:
     """Make the edit that replaces one node. donor: 0, or the new value of all nodes of the site, [L, 1, (H,) dims] or [L, B, T,
     (H,) dims]."""
-    part: dict[str, Any] = {Site.HEAD_OUT: {"heads": int(index)}, Site.NEURON: {"dims": int(index)}}.get(site, {})
+    heads, dims = int(index) if site == Site.HEAD_OUT else None, int(index) if site == Site.NEURON else None
     if np.ndim(donor):
         donor = donor[int(layer)][None]
-        donor = donor[..., index : index + 1, :] if site == Site.HEAD_OUT else donor
-        donor = donor[..., index : index + 1] if site == Site.NEURON else donor
-    return edit(site, "set", donor, layers=int(layer), queries=positions, **part)
+        donor = donor.take(np.array([index]), -2 if dims is None else -1) if site in INDEXED else donor
+    return edit(site, "set", donor, layers=int(layer), queries=positions, heads=heads, dims=dims)
 
 
 def donated(run: Prepared, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, Any], np.ndarray]:
@@ -266,11 +253,7 @@ def donated(run: Prepared, sites: Sequence[Site], replace: Any) -> tuple[dict[Si
 
 def first_order(run: Prepared, donors: dict[Site, Any], nodes: list[Node]) -> np.ndarray:
     """Return the derivative of the metric with respect to each node's strength at 0, [node, B]."""
-
-    def total(strengths: Strengths, *given: Any) -> jax.Array:
-        return replaced_in_part(strengths, run, *given).sum()
-
-    slopes = jax.jit(jax.grad(total))(run.strengths(donors), run.params, run.tokens, run.lengths, donors)
+    slopes = jax.jit(jax.grad(lambda *given: replaced_in_part(run, *given).sum()))(run.strengths(donors), donors, run.arrays)
     slopes = {site: np.asarray(slope) for site, slope in slopes.items()}
     return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes])
 
@@ -279,32 +262,30 @@ def integrated(run: Prepared, donors: dict[Site, Any], nodes: list[Node], steps:
     """Return the mean derivative of the metric along each node's own path, [node, B], and the completeness gap (`attribute`)."""
     left = 1 - (np.arange(steps) + 0.5) / steps  # midpoints of t, with a = 1 - (1 - t)^3
     points, weights = 1 - left**3, left**2 / (left**2).sum()
-    value = jax.jit(lambda strength, *given: replaced_in_part(strength, run, *given))
 
     @jax.jit
-    def slope(strength: Strengths, direction: Strengths, *given: Any) -> jax.Array:
-        along: jax.Array = jax.jvp(lambda a: replaced_in_part(a, run, *given), (strength,), (direction,))[1]
-        return along
+    def value_and_slope(a: jax.Array, whole: Strengths, *given: Any) -> tuple[jax.Array, jax.Array]:
+        """The metric, [B], and its derivative, where the node is replaced with strength a."""
+        return jax.jvp(lambda a: replaced_in_part(run, jax.tree.map(lambda x: a * x, whole), *given), (a,), (jnp.ones_like(a),))
 
     estimates, changes = [], []
     for site, layer, index in nodes:
         whole = run.strengths([site])[site].at[layer, :, max(index, 0)].set(1)
-        given = (run.params, run.tokens, run.lengths, {site: donors[site]})
-        slopes = [np.asarray(slope({site: point * whole}, {site: whole}, *given), np.float64) for point in points]
-        start, end = (np.asarray(value({site: a * whole}, *given), np.float64) for a in (0, 1))
-        estimates.append(weights @ np.stack(slopes))
-        changes.append(end - start)
+        given = {site: whole}, {site: donors[site]}, run.arrays
+        values, slopes = zip(*(value_and_slope(jnp.asarray(a), *given) for a in (*points, 0.0, 1.0)), strict=True)
+        estimates.append(weights @ np.stack(slopes[:-2]).astype(np.float64))
+        changes.append(np.asarray(values[-1], np.float64) - np.asarray(values[-2], np.float64))
     estimate, change = np.stack(estimates), np.stack(changes)
     largest = np.abs(change.mean(axis=1)).max()
     return estimate, float(np.abs((change - estimate).mean(axis=1)).max() / largest) if largest else 0.0
 
 
-def replaced_in_part(
-    strengths: Strengths, run: Prepared, params: Params, tokens: jax.Array, lengths: jax.Array, donors: dict[Site, Any]
-) -> jax.Array:
-    """Return the metric, [B], with all nodes partly replaced: strengths [L, B, nodes of a layer] by site."""
-    run = dataclasses.replace(run, params=params, tokens=tokens, lengths=lengths)
-    edits = []
+def replaced_in_part(run: Prepared, strengths: Strengths, donors: dict[Site, Any], arrays: dict[str, Any]) -> jax.Array:
+    """Return the metric, [B], with all nodes partly replaced: strengths [L, B, nodes of a layer] by site.
+
+    arrays: `run.arrays`, as arguments of a jitted function, which would otherwise take them for constants.
+    """
+    run, edits = dataclasses.replace(run, **arrays), []
     for site, strength in strengths.items():
         a = strength if SITES[site].heads is None else strength[..., None]  # [L, B, F], [L, B, 1] or [L, B, H, 1]
         edits.append(edit(site, "scale", 1 - a, queries=run.positions))
@@ -321,32 +302,38 @@ def largest_first(estimate: np.ndarray) -> np.ndarray:
 
 
 def with_exact(
-    axis: str,
     run: Prepared,
     model: Model,
+    labels: Mapping[str, list[Any]],
     estimate: np.ndarray,
     same: np.ndarray,
-    chosen: np.ndarray,
+    exact: Any,
     edit_of: Callable[[int], Edit],
     baseline: np.ndarray,
     **options: Any,
 ) -> xarray.Dataset:
-    """Compare estimates [n, B] with the exact effects of `edit_of` the chosen ones, computed in a sweep with these options.
+    """Compare estimates [n, B] with the exact effects of `edit_of` some or all of them, computed in a sweep with these options.
 
-    The attributes `spearman` and `pearson` are missing for fewer than two chosen ones, or if one side is constant.
+    labels: coordinates of the estimates; the first one is their axis. same: bool [B], prompts without an effect. exact: "all", or
+    how many of the largest. The attributes `spearman` and `pearson` are missing for fewer than two, or if one side is constant.
     """
-    exact, about = np.full(estimate.shape, np.nan), {}
+    estimate = np.where(same, 0.0, estimate)
+    chosen = np.arange(len(estimate)) if exact == "all" else largest_first(estimate)[: exact or 0]
+    effects, about = np.full(estimate.shape, np.nan), {}
     if chosen.size:
         edits = [Edit((), "no edit"), *map(edit_of, chosen.tolist())]
         swept = sweep(model, run.tokens, edits, run.probe, run.lengths, precision=run.precision, **options)
-        values = np.asarray(run.of_sweep(swept))
-        exact[chosen] = np.where(same, 0.0, values[1:] - values[0])
-    means = estimate[chosen].mean(axis=1), exact[chosen].mean(axis=1)
+        dims = run.probe.dims()
+        records = {name: jnp.asarray(swept[name].values) for name in dims}
+        values = np.asarray(jax.lax.map(lambda record: run.metric(Record(record, dims)), records))  # [edit, B]
+        effects[chosen] = np.where(same, 0.0, values[1:] - values[0])
+    means = estimate[chosen].mean(axis=1), effects[chosen].mean(axis=1)
     if len(chosen) > 1 and np.ptp(means[0]) and np.ptp(means[1]):
         from scipy.stats import pearsonr, spearmanr
 
         about = {"spearman": float(spearmanr(*means)[0]), "pearson": float(pearsonr(*means)[0])}
-    axes = (axis, "prompt")
-    effects: dict[str, Any] = {"estimate": estimate, "exact": exact, "gap": exact - estimate}
-    variables = {name: (axes, effect) for name, effect in effects.items()} | {"baseline": ("prompt", baseline)}
-    return xarray.Dataset(variables, {"prompt": np.arange(estimate.shape[1])}, about)
+    axis = next(iter(labels))
+    columns = {"estimate": estimate, "exact": effects, "gap": effects - estimate}
+    variables: dict[str, Any] = {name: ((axis, "prompt"), column) for name, column in columns.items()}
+    coordinates = {"prompt": np.arange(estimate.shape[1]), **{name: (axis, label) for name, label in labels.items()}}
+    return xarray.Dataset(variables | {"baseline": ("prompt", baseline)}, coordinates, about)

@@ -8,7 +8,7 @@ arXiv 2310.10348). A circuit keeps some edges and replaces all others, as the ru
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, short
@@ -35,15 +36,31 @@ NAMES = {Site.ATTN_IN: "attention", Site.Q_IN: "q", Site.K_IN: "k", Site.V_IN: "
 Inputs = dict[Site, jax.Array]  # reader -> change of its stream: [L or 1, B, T, (readers of a layer,) d]
 
 
+Block = tuple[Site, int, Site]  # a sender, its layer, and a reader
+Edge = tuple[Site, int, int, Site, int, int]  # a sender, its layer and head, a reader, its layer and head; -1: no head
+
+
 @dataclass(frozen=True, eq=False)
 class _Graph:
-    """The senders and readers of a model, and its edges as (sender, layer, head, reader, layer, head); -1: no head."""
+    """A model's senders with their new values, its readers, and which edges exist.
+
+    blocks: bool [layers of the reader (1 for the last stream), senders of the layer, readers of a layer].
+    """
 
     run: Prepared
-    senders: list[Site]
-    readers: list[Site]
     donors: Mapping[Site, Any]
-    edges: list[tuple[Site, int, int, Site, int, int]]
+    readers: list[Site]
+    blocks: dict[Block, np.ndarray]
+
+    def edges(self) -> list[Edge]:
+        """Return the edges in the order of the blocks."""
+        edges: list[Edge] = []
+        for (sender, first, reader), exist in self.blocks.items():
+            for last, number, head in np.argwhere(exist).tolist():
+                source = sender, first, number if sender == Site.HEAD_OUT else -1
+                target = reader, last if len(exist) > 1 else self.run.config.layers - 1, head if SITES[reader].heads else -1
+                edges.append((*source, *target))
+        return edges
 
     def inputs(self) -> Inputs:
         """Return zeros for each reader; the last stream has one."""
@@ -110,26 +127,23 @@ def attribute_edges(
     for whole, parts in ((Site.ATTN_OUT, {Site.HEAD_OUT}), (Site.ATTN_IN, {Site.Q_IN, Site.K_IN, Site.V_IN})):
         if whole in (*sources, *targets) and (both := parts & {*sources, *targets}):
             raise SinkjaxError(f"{whole} and {min(both)} name the same edges twice; choose one")
-    if not (exact is None or is_count(exact)):
-        raise SinkjaxError(f"exact must be None or an int of at least 1, not {short(exact)}")
+    refuse(not (exact is None or is_count(exact)), f"exact must be None or an int of at least 1, not {short(exact)}")
     run = Prepared.of(model, tokens, lengths, positions, probe, metric, precision)
     donors, same = donated(run, sources, replace)
-    graph = _Graph(run, sources, targets, donors, _edges(sources, targets, config))
-    if not graph.edges:
-        raise SinkjaxError("no reader reads after one of these senders")
+    graph = _Graph(run, donors, targets, _blocks(sources, targets, config))
+    edges = graph.edges()
+    refuse(not edges, "no reader reads after one of these senders")
     for entry in graph.edits(graph.inputs()):
         run.resolve(entry)
     baseline = np.asarray(run.checked(), np.float64)
     record, pairs = written(run, sources), itertools.product(sources, range(config.layers))
     change = {(site, layer): changes(run, site, donors[site], record, layer) for site, layer in pairs}
-    estimate = np.where(same, 0.0, _estimates(graph, change))
-    order, names = largest_first(estimate), [_name(*edge) for edge in graph.edges]
-    patched = lambda number: _patched(graph, change, number, names[number])  # noqa: E731
-    data = with_exact("edge", run, model, estimate, same, order[: exact or 0], patched, baseline, progress=progress)
     fields = ("sender", "sender_layer", "sender_head", "reader", "reader_layer", "reader_head")
-    columns = ([str(end) if isinstance(end, Site) else end for end in column] for column in zip(*graph.edges, strict=True))
-    coordinates = {name: ("edge", list(column)) for name, column in zip(fields, columns, strict=True)}
-    data = data.assign_coords({"edge": names, **coordinates})
+    columns = ([str(end) if isinstance(end, Site) else end for end in column] for column in zip(*edges, strict=True))
+    labels = {"edge": [_name(*edge) for edge in edges], **dict(zip(fields, columns, strict=True))}
+    patched = lambda number: _patched(graph, change, edges[number])  # noqa: E731
+    data = with_exact(run, model, labels, _estimates(graph, change), same, exact, patched, baseline, progress=progress)
+    order = largest_first(data["estimate"].values)
     return data if not circuits else data.merge(_circuits(graph, order, circuits, baseline), combine_attrs="override")
 
 
@@ -139,17 +153,14 @@ def _heads(reader: Site, config: Config) -> tuple[int, ...]:
     return () if kind is None else (config.heads if kind == "head" else config.kv_heads,)
 
 
-def _edges(senders: Sequence[Site], readers: Sequence[Site], config: Config) -> list[tuple[Site, int, int, Site, int, int]]:
-    edges = []
-    for sender in senders:
-        numbers = range(each_of(sender, config)) if sender == Site.HEAD_OUT else [-1]
-        for first in range(config.layers):
-            for reader in readers:
-                for last in range(config.layers) if reader != Site.RESID else [config.layers - 1]:
-                    if reads(reader, last, sender, first, config):
-                        heads = [head for count in _heads(reader, config) for head in range(count)] or [-1]
-                        edges += [(sender, first, number, reader, last, head) for number in numbers for head in heads]
-    return edges
+def _blocks(senders: Sequence[Site], readers: Sequence[Site], config: Config) -> dict[Block, np.ndarray]:
+    blocks = {}
+    for sender, first, reader in itertools.product(senders, range(config.layers), readers):
+        lasts = [config.layers - 1] if reader == Site.RESID else range(config.layers)
+        exist = np.array([reads(reader, last, sender, first, config) for last in lasts])
+        shape = len(lasts), each_of(sender, config), *(_heads(reader, config) or (1,))
+        blocks[sender, first, reader] = np.broadcast_to(exist[:, None, None], shape)
+    return blocks
 
 
 def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: int) -> str:
@@ -160,37 +171,32 @@ def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: 
 def _estimates(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array]) -> np.ndarray:
     """Return the product of each sender's change with the gradient at each reader, [edge, B]."""
 
-    def total(inputs: Inputs, run: Prepared) -> jax.Array:
-        return jnp.asarray(run.metric(run.record(graph.edits(inputs), remat=True))).sum()
+    def total(inputs: Inputs) -> jax.Array:
+        return jnp.asarray(graph.run.metric(graph.run.record(graph.edits(inputs), remat=True))).sum()
 
-    slopes = jax.jit(jax.grad(lambda inputs: total(inputs, graph.run)))(graph.inputs())
-    products = {}
-    for (sender, first), moved in change.items():  # [S, B, T, d]
-        for reader, slope in slopes.items():
-            by_head = slope if SITES[reader].heads is not None else slope[:, :, :, None]
-            products[sender, first, reader] = np.asarray(
-                jnp.einsum("SBTd,LBTRd->SLRB", moved, by_head, precision="highest"), np.float64
-            )
-    rows = []
-    for sender, first, number, reader, last, head in graph.edges:
-        rows.append(products[sender, first, reader][max(number, 0), 0 if reader == Site.RESID else last, max(head, 0)])
-    return np.stack(rows)
+    slopes = jax.jit(jax.grad(total))(graph.inputs())
+    estimates = []
+    for (sender, first, reader), exist in graph.blocks.items():
+        slope = slopes[reader] if SITES[reader].heads is not None else slopes[reader][:, :, :, None]
+        products = jnp.einsum("SBTd,LBTRd->LSRB", change[sender, first], slope, precision="highest")
+        estimates.append(np.asarray(products, np.float64)[exist])
+    return np.concatenate(estimates)
 
 
-def _patched(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array], number: int, name: str) -> Edit:
+def _patched(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array], edge: Edge) -> Edit:
     """Make the edit that replaces one edge."""
-    sender, first, index, reader, last, head = graph.edges[number]
+    sender, first, index, reader, last, head = edge
     moved = np.asarray(change[sender, first][max(index, 0)][None])
     moved = moved if SITES[reader].heads is None else moved[:, :, :, None]
-    return reading(reader, moved, graph.run.positions, last, head if head >= 0 else None, name)
+    return reading(reader, moved, graph.run.positions, last, head if head >= 0 else None, _name(*edge))
 
 
 def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline: np.ndarray) -> xarray.Dataset:
     """Return the metric of circuits of the first `counts` edges in this order, and of none."""
     if wrong := [count for count in counts if not (is_count(count) and count <= len(order))]:
         raise SinkjaxError(f"circuits are numbers of edges from 1 to {len(order)}, not {short(wrong[0])}")
-    step = jax.jit(lambda inputs: written(graph.run, graph.senders, graph.edits(inputs)))
-    values = np.stack([_circuit(graph, {*order[:count].tolist()}, step) for count in (0, *counts)])
+    step = jax.jit(lambda inputs: written(graph.run, list(graph.donors), graph.edits(inputs)))
+    values = np.stack([_circuit(graph, order[count:], step) for count in (0, *counts)])
     none, whole = values[0].mean(), baseline.mean()
     faithful = (values.mean(axis=1) - none) / (whole - none) if whole != none else np.full(len(values), np.nan)
     return xarray.Dataset(
@@ -198,34 +204,20 @@ def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline:
     )
 
 
-def _circuit(graph: _Graph, kept: set[int], step: Any) -> np.ndarray:
-    """Return the metric of a circuit, [B]. Edges are replaced as their senders write, because these depend on earlier ones."""
-    inputs, dropped = graph.inputs(), _dropped(graph, kept)
-    for layer, senders in _in_order(graph):
-        record = step(inputs)
-        moved = {sender: changes(graph.run, sender, graph.donors[sender], record, layer) for sender in senders}
-        for sender, reader in itertools.product(senders, graph.readers):
-            if (sender, layer, reader) in dropped:
-                mask = dropped[sender, layer, reader]
-                added = jnp.einsum("SBTd,SLR->LBTRd", moved[sender], mask, precision="highest")
+def _circuit(graph: _Graph, dropped: np.ndarray, step: Any) -> np.ndarray:
+    """Return the metric without some edges, given by number, [B].
+
+    Edges are replaced as their senders write, because these depend on earlier ones.
+    """
+    inputs, masks, end = graph.inputs(), {}, 0
+    for block, exist in graph.blocks.items():
+        masks[block] = np.zeros(exist.shape)  # 1 for each replaced edge
+        begin, end = end, end + exist.sum()
+        masks[block][exist] = np.isin(np.arange(begin, end), dropped)
+    for layer, sender in itertools.product(range(graph.run.config.layers), graph.donors):  # attention writes before the MLP
+        moved = changes(graph.run, sender, graph.donors[sender], step(inputs), layer)
+        for reader in graph.readers:
+            if (mask := masks[sender, layer, reader]).any():
+                added = jnp.einsum("SBTd,LSR->LBTRd", moved, mask, precision="highest")
                 inputs[reader] += added if SITES[reader].heads is not None else added[:, :, :, 0]
     return np.asarray(graph.run.metric(step(inputs)), np.float64)
-
-
-def _in_order(graph: _Graph) -> Iterator[tuple[int, list[Site]]]:
-    """Yield each layer's senders that write at a time: attention or its heads, then the MLP."""
-    for layer, mlp in itertools.product(range(graph.run.config.layers), (False, True)):
-        senders = [site for site in graph.senders if (site == Site.MLP_OUT) == mlp]
-        if senders:
-            yield layer, senders
-
-
-def _dropped(graph: _Graph, kept: set[int]) -> dict[tuple[Site, int, Site], np.ndarray]:
-    """Return 1 for each replaced edge and 0 for the others, [S, L, R], by sender, its layer, and reader."""
-    config = graph.run.config
-    masks: dict[tuple[Site, int, Site], np.ndarray] = {}
-    for number, (sender, first, index, reader, last, head) in enumerate(graph.edges):
-        size = (each_of(sender, config) if sender == Site.HEAD_OUT else 1, 1 if reader == Site.RESID else config.layers)
-        mask = masks.setdefault((sender, first, reader), np.zeros((*size, *(_heads(reader, config) or (1,)))))
-        mask[max(index, 0), 0 if reader == Site.RESID else last, max(head, 0)] = number not in kept
-    return masks

@@ -11,6 +11,7 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, short
@@ -52,8 +53,7 @@ def spike_forms(
     if config.mlp_width is None or not config.gated_mlp or config.experts is not None:
         missing = "no MLP" if config.mlp_width is None else "experts" if config.experts is not None else "no gate in its MLP"
         raise SinkjaxError(f"spike_forms is for gated MLPs, and this model has {missing}")
-    if count not in range(1, config.width + 1):
-        raise SinkjaxError(f"count must be an int from 1 to {config.width}, not {short(count)}")
+    refuse(count not in range(1, config.width + 1), f"count must be an int from 1 to {config.width}, not {short(count)}")
     numbers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
     named = None if dims is None else np.flatnonzero(selected("dim", as_along("dim", dims), config.width))
     rows = []

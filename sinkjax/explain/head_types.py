@@ -109,28 +109,28 @@ def repeated_tokens(model: Model, prompts: int, period: int, bos: str | int, see
 def statistics(period: int, draws: int, seed: int) -> tuple[Statistic, ...]:
     """Return statistics: the mean attention to each type's target (prompt, layer, head) and to each set of random targets (...,
     draw)."""
-    targets: Mapping[str, Callable[[jax.Array], jax.Array]] = {
-        "first": jnp.zeros_like,
-        "previous": lambda rows: rows - 1,
-        "induction": lambda rows: rows - period + 1,
-    }
 
     def at_random(rows: jax.Array) -> jax.Array:
         """Draw a visible key for each query and draw, independent of the query's block: int [Q, draws]."""
         keys = jax.vmap(functools.partial(jax.random.fold_in, random_key(seed)))(rows)
         return jax.vmap(lambda key, row: jax.random.randint(key, (draws,), 0, row + 1))(keys, rows)
 
-    def mean(of: Callable[[jax.Array], jax.Array], weights: jax.Array, view: PairView) -> jax.Array:
-        chosen = of(view.rows)
-        chosen = chosen[None, None] if chosen.ndim == 2 else chosen[None, None, :, None]
-        taken = jnp.take_along_axis(weights, jnp.maximum(chosen, 0), axis=-1)
+    def mean(target: Callable[[jax.Array], jax.Array], weights: jax.Array, view: PairView) -> jax.Array:
+        keys = target(view.rows).reshape(1, 1, len(view.rows), -1)  # one, or one for each draw
+        taken = jnp.take_along_axis(weights, jnp.maximum(keys, 0), axis=-1)
         second = (view.rows >= view.lengths[:, None] - period) & (view.rows < view.lengths[:, None])
         total = jnp.where(second[:, None, :, None], taken, 0).sum(axis=2) / period
-        return total if of is at_random else total[..., 0]
+        return total if target is at_random else total[..., 0]
 
-    heads = ("prompt", "layer", "head")
-    fixed = [Statistic(f"head_{name}", Site.WEIGHTS, functools.partial(mean, of), heads) for name, of in targets.items()]
-    return (*fixed, Statistic(f"head_{RANDOM}", Site.WEIGHTS, functools.partial(mean, at_random), (*heads, "draw")))
+    targets: Mapping[str, Callable[[jax.Array], jax.Array]] = {
+        "first": jnp.zeros_like,
+        "previous": lambda rows: rows - 1,
+        "induction": lambda rows: rows - period + 1,
+        RANDOM: at_random,
+    }
+    named = {f"head_{name}": functools.partial(mean, target) for name, target in targets.items()}
+    dims = ("prompt", "layer", "head")
+    return tuple(Statistic(name, Site.WEIGHTS, of, (*dims, *["draw"] * (name == f"head_{RANDOM}"))) for name, of in named.items())
 
 
 def scores(record: Mapping[Any, Any]) -> xarray.Dataset:

@@ -12,8 +12,8 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
-from sinkjax.errors import SinkjaxError, short
-from sinkjax.explain.parts import FollowedPrompts, as_places, linear, parts_of, walk
+from sinkjax.config_files.checks import refuse
+from sinkjax.explain.parts import FollowedPrompts, as_places, each_prompt, linear, parts_of, walk
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -112,20 +112,17 @@ def logit_lens(
 def refuse_without_vocabulary(model: Model) -> None:
     """Raise if a model has no logits."""
     check_model(model)
-    if model.config.vocab_size is None:
-        raise SinkjaxError("this model has no vocabulary, so no logits")
+    refuse(model.config.vocab_size is None, "this model has no vocabulary, so no logits")
 
 
 def as_tokens(what: str, token: Any, config: Config, B: int) -> np.ndarray | None:
     """One token per prompt, int [B], or None. Errors: it is not in the vocabulary."""
     if token is None:
         return None
-    array = np.asarray(token)
-    if array.dtype.kind not in "iu" or array.shape not in ((), (B,)):
-        raise SinkjaxError(f"{what} must be a token id, or one for each of {B} prompts, not {short(token)}")
-    if ((array < 0) | (array >= config.vocab_size)).any():
-        raise SinkjaxError(f"{what} {array} is not in the vocabulary, which has {config.vocab_size} tokens")
-    return np.broadcast_to(array, (B,)).astype(np.int32)
+    chosen = each_prompt(what, "a token id", token, B)
+    outside = ((chosen < 0) | (chosen >= config.vocab_size)).any()
+    refuse(bool(outside), f"{what} {token} is not in the vocabulary, which has {config.vocab_size} tokens")
+    return chosen.astype(np.int32)
 
 
 @jax.jit

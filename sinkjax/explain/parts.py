@@ -17,6 +17,8 @@ import numpy as np
 from flax import struct
 
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
+from sinkjax.data.prompts import is_integer
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_array, check_batch
 from sinkjax.model.config import Config
@@ -234,22 +236,27 @@ def parts_of(config: Config, split: int | None) -> tuple[np.ndarray, dict[str, t
 
 def as_places(what: str, position: Any, lengths: np.ndarray) -> np.ndarray:
     """One position per prompt, int [B]. Errors: it is not an int or an int per prompt, or beyond a prompt's end."""
-    array = np.asarray(as_array(f"a {what}", position))
-    if array.dtype.kind not in "iu" or array.shape not in ((), lengths.shape):
-        raise SinkjaxError(f"{what} must be a position, or one for each of {len(lengths)} prompts, not {short(position)}")
-    places = np.broadcast_to(array, lengths.shape)
-    for prompt, (place, length) in enumerate(zip(places, lengths, strict=True)):
-        if not 0 <= place < length:
-            raise SinkjaxError(f"{what} {place} is not in prompt {prompt}, which has {length} tokens (0 to {length - 1})")
+    places = each_prompt(what, "a position", position, len(lengths))
+    for prompt in np.flatnonzero((places < 0) | (places >= lengths)):
+        length = lengths[prompt]
+        raise SinkjaxError(f"{what} {places[prompt]} is not in prompt {prompt}, which has {length} tokens (0 to {length - 1})")
     return places.astype(np.int32)
+
+
+def each_prompt(what: str, kind: str, given: Any, B: int) -> np.ndarray:
+    """One integer per prompt, int [B]; kind: what it is, for the error."""
+    array = np.asarray(as_array(f"a {what}", given))
+    wrong = array.dtype.kind not in "iu" or array.shape not in ((), (B,))
+    refuse(wrong, f"{what} must be {kind}, or one for each of {B} prompts, not {short(given)}")
+    return np.broadcast_to(array, B)
 
 
 def as_split(neurons: Any, config: Config) -> int | None:
     """The layer whose MLP is split. Errors: it is not a layer; there are no neurons to name."""
     if neurons is None:
         return None
-    if config.mlp_width is None or config.experts is not None:
-        raise SinkjaxError(f"no MLP can be split into neurons: this model has {'experts' if config.experts else 'no MLP'}")
-    if not isinstance(neurons, int | np.integer) or isinstance(neurons, bool) or not 0 <= neurons < config.layers:
-        raise SinkjaxError(f"neurons must be a layer from 0 to {config.layers - 1}, or None, not {short(neurons)}")
+    missing = "experts" if config.experts else "no MLP" if config.mlp_width is None else ""
+    refuse(bool(missing), f"no MLP can be split into neurons: this model has {missing}")
+    inside = is_integer(neurons) and 0 <= neurons < config.layers
+    refuse(not inside, f"neurons must be a layer from 0 to {config.layers - 1}, or None, not {short(neurons)}")
     return int(neurons)

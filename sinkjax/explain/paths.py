@@ -17,7 +17,6 @@ from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.explain.attribution import Prepared, donated
 from sinkjax.model.config import Config
-from sinkjax.model.params import Params
 from sinkjax.model.site import SITES, Site, lacks
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
@@ -141,25 +140,19 @@ def changes(run: Prepared, sender: Site, donor: Any, record: Record, layer: int,
     new = jnp.broadcast_to(donor[layer] if np.ndim(donor) else jnp.zeros((), output.dtype), output.shape)
     if sender != Site.HEAD_OUT:
         return (new - output)[None]
-    heads = jnp.arange(run.config.heads) if head is None else jnp.array([head])
     w = jax.tree.map(lambda leaf: leaf[layer], run.params["layers"])
-    return _by_head(output, new, jnp.nan_to_num(record[_own(Site.ATTN_IN)][:, layer]), w, heads, run.config, run.precision)
-
-
-def _by_head(
-    outputs_now: jax.Array, new: jax.Array, x: jax.Array, w: Params, heads: jax.Array, config: Config, precision: str
-) -> jax.Array:
-    """The same for heads. Their outputs pass norms, a gate and W_O together, so each is replaced among the others."""
+    x = jnp.nan_to_num(record[_own(Site.ATTN_IN)][:, layer])
 
     def added(outputs: jax.Array) -> jax.Array:
-        out = joined(before_joined(outputs, x, w, config, precision), w, precision)
-        return as_added(out, w, "attn_out_norm", config)
+        out = joined(before_joined(outputs, x, w, run.config, run.precision), w, run.precision)
+        return as_added(out, w, "attn_out_norm", run.config)
 
     def replaced(head: jax.Array) -> jax.Array:
-        chosen = (jnp.arange(config.heads) == head)[:, None]
-        return added(jnp.where(chosen, new, outputs_now)) - added(outputs_now)
+        """Replace one head among the others: their outputs pass norms, a gate and W_O together."""
+        chosen = (jnp.arange(run.config.heads) == head)[:, None]
+        return added(jnp.where(chosen, new, output)) - added(output)
 
-    moved: jax.Array = jax.lax.map(replaced, heads)
+    moved: jax.Array = jax.lax.map(replaced, jnp.arange(run.config.heads) if head is None else jnp.array([head]))
     return moved
 
 

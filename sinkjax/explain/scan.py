@@ -28,6 +28,7 @@ from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import Statistic, View, abs_max, unit
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.settings import fixed_settings
+from sinkjax.transformer.attention import score_scale
 from sinkjax.transformer.block import block
 from sinkjax.transformer.embed import embed
 from sinkjax.transformer.forward import run
@@ -100,14 +101,12 @@ def scan(
     seen = _in_text(model.params, text, lengths, np.int32(distance), spec=spec)
     received = np.asarray(seen.pop("received"))
     layer, head = np.nonzero(received > eps)
-    calls = []
-    rows = min(ROWS, len(ids))
-    for begin in range(0, len(ids), rows):
-        part = ids[np.minimum(np.arange(begin, begin + rows), len(ids) - 1)]  # one shape, so that one program compiles
-        alone = _alone(model.params, part.astype(np.int32), seen["direction"], seen["query"], spec=spec)
+    calls, rows = [], min(ROWS, len(ids))
+    for part in np.pad(ids, (0, -len(ids) % rows), "edge").astype(np.int32).reshape(-1, rows):  # one shape: one program compiles
+        alone = _alone(model.params, part, seen["direction"], seen["query"], spec=spec)
         largest, cosine, score = map(np.asarray, alone)
-        calls.append((largest.T, cosine.T, score[layer, :, head].T))
-    largest, cosine, score = (np.concatenate(each)[: len(ids)] for each in zip(*calls, strict=True))
+        calls.append((largest, cosine, score[layer, :, head]))
+    largest, cosine, score = (np.concatenate(each, axis=1)[:, : len(ids)].T for each in zip(*calls, strict=True))
     of_text = {name: np.asarray(value) for name, value in seen.items()}
     data = xarray.Dataset(
         {
@@ -140,10 +139,9 @@ def _asked(config: Config) -> Probe:
     statistics = (
         Statistic("query", Site.QUERY, _sum_of_later, dims),
         Statistic("other_key", Site.KEY, _sum_of_later, ("prompt", "layer", "kv_head", "head_dim")),
-        Statistic("first_key", Site.KEY, _first, ("prompt", "layer", "kv_head", "head_dim")),
     )
     whole = config.normaliser.rows_sum_to_1
-    capture = (Capture(Site.RESID, positions=(0,), name="first"),)
+    capture = (Capture(Site.RESID, positions=(0,), name="first"), Capture(Site.KEY, positions=(0,), name="first_key"))
     return Probe(resid_max=True, attention_received=whole, attention_share=not whole, capture=capture, extra=statistics)
 
 
@@ -152,10 +150,6 @@ def _sum_of_later(x: jax.Array, view: View) -> jax.Array:
     place = jnp.arange(x.shape[1])
     chosen = (place > 0) & (place < view.lengths[:, None])
     return jnp.einsum("BT,BTHD->BHD", chosen.astype(x.dtype), x, precision="highest")
-
-
-def _first(x: jax.Array, view: View) -> jax.Array:
-    return x[:, 0]
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -171,11 +165,11 @@ def _in_text(params: Params, text: jax.Array, lengths: jax.Array, distance: jax.
     def scores(_: None, xs: tuple[jax.Array, ...]) -> tuple[None, tuple[jax.Array, ...]]:
         layer, q, *keys = xs
         tape = Tape(spec, (), lengths[:1], layer)
-        q = at_query(tape, q[None, None], q[None, None])[0][0, 0] * _scale(config, layer, q.dtype)
+        q = at_query(tape, q[None, None], q[None, None])[0][0, 0] * score_scale(tape, q.dtype)
         turned = (at_key(tape, key[None, None], key[None, None])[1][0, 0] for key in keys)
         return None, (q, *(_score(q, key[None], config)[0] for key in turned))
 
-    xs = (jnp.arange(config.layers), query, record["first_key"].mean(axis=0), other)
+    xs = (jnp.arange(config.layers), query, record["first_key"][:, :, 0].mean(axis=0), other)
     _, (query, first_score, other_score) = jax.lax.scan(scores, None, xs)
     name = "attention_received" if spec.probe.attention_received else "attention_share"
     return {
@@ -221,11 +215,6 @@ def _rotations(config: Config, lengths: jax.Array, distance: jax.Array, dtype: A
     """Make the rotations of a query `distance` after a key, and of that key at position 0."""
     place = jnp.zeros((1, 1), jnp.int32)
     return rotary(config, lengths, place + distance, dtype, ()), rotary(config, lengths, place, dtype, ())
-
-
-def _scale(config: Config, layer: jax.Array, dtype: Any) -> jax.Array:
-    by_layer = config.score_scale if isinstance(config.score_scale, tuple) else (config.scale,) * config.layers
-    return jnp.asarray(by_layer, dtype)[layer]
 
 
 def _score(query: jax.Array, keys: jax.Array, config: Config) -> jax.Array:

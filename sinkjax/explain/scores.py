@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.resolve import selected
 from sinkjax.edits.term import Select, as_along
 from sinkjax.errors import SinkjaxError, one_of
@@ -19,6 +20,7 @@ from sinkjax.model.heads import gated_values
 from sinkjax.model.norms import normed_heads, normed_late
 from sinkjax.model.ops import add_bias, project
 from sinkjax.runtime.settings import fixed_settings
+from sinkjax.transformer.attention import score_scale
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -67,22 +69,19 @@ def explain_score(
     one_of("side", side, ("key", "query"))
     prompts, known = FollowedPrompts.of(model, tokens, lengths, neurons, precision)
     config = prompts.config
-    if config.normaliser.kernel:
-        raise SinkjaxError(
-            "scores of this model are not accounted for: it maps queries and keys by a kernel before their product"
-        )
+    kernel = bool(config.normaliser.kernel)
+    refuse(kernel, "scores of this model are not accounted for: it maps queries and keys by a kernel before their product")
     keys = as_places("key", key, known)
     if query is None:
-        if side == "query":
-            raise SinkjaxError('side="query" needs the position of one query per prompt')
+        refuse(side == "query", 'side="query" needs the position of one query per prompt')
         if (wrong := keys + 1 >= known).any():
             raise SinkjaxError(f"no query of prompt {int(wrong.argmax())} comes after key {keys[wrong.argmax()]}")
         queries = np.full(len(known), -1, np.int32)
     else:
         queries = as_places("query", query, known)
         hidden = (queries < keys) & (keys >= (config.prefix or 0))
-        if hidden.any():
-            raise SinkjaxError(f"query {queries[hidden.argmax()]} does not see key {keys[hidden.argmax()]}, which comes after it")
+        for query, key in zip(queries[hidden], keys[hidden], strict=True):
+            raise SinkjaxError(f"query {query} does not see key {key}, which comes after it")
     return as_dataset("score", _scores(prompts, queries, keys, side=side), prompts, layers, heads)
 
 
@@ -156,8 +155,7 @@ def _scores(prompts: FollowedPrompts, queries: jax.Array, keys: jax.Array, *, si
         q, k = (normed_late(each, before.w, f"{name}_norm", config.qk_norm) for name, each in (("q", q), ("k", k)))
         q = jnp.einsum("BT,BTHD->BHD", weights.astype(q.dtype), q, precision=precision)
         k = jnp.repeat(at_place(k, keys)[:, 0], group, axis=1)
-        by_layer = config.score_scale if isinstance(config.score_scale, tuple) else (config.scale,) * config.layers
-        factor = jnp.asarray(by_layer, q.dtype)[before.tape.layer]
+        factor = score_scale(before.tape, q.dtype)
 
         def score(h: jax.Array) -> jax.Array:
             x, at = (frozen_vectors(stream, before, side[0]) for stream in (h, before.h))

@@ -155,28 +155,17 @@ def load_prefix(path: str | Path) -> SinkPrefix:
     """
     path = user_path(path)
     tensors, about = read_safetensors(path), read_metadata(path)
-    layers = len(tensors) // 2
-    wanted = [[f"{name}.{layer}" for layer in range(layers)] for name in ("keys", "values")]
-    shapes = {tensor.shape for tensor in tensors.values()}
-    try:
-        tokens, dims = (tuple(json.loads(about[name])) for name in ("tokens", "dims"))
-    except (KeyError, ValueError, TypeError):
-        tokens, dims = (), ()
-    shape = shapes.pop() if len(shapes) == 1 else ()
-    whole = {*wanted[0], *wanted[1]} == tensors.keys() and len(shape) == 4 and (shape[0], shape[2]) == (1, len(tokens) or None)
-    if (
-        not whole
-        or not all(type(number) is int for number in (*tokens, *dims))
-        or sorted(dims) not in ([], list(range(shape[3])))
-    ):
-        raise SinkjaxError(f"{path} is not a sink prefix: it must have keys.N and values.N of each layer, and its tokens")
+    wanted = [[f"{name}.{layer}" for layer in range(len(tensors) // 2)] for name in ("keys", "values")]
+    whole = {*wanted[0], *wanted[1]} == tensors.keys() and "tokens" in about
+    refuse(not whole, f"{path} is not a sink prefix: it must have keys.N and values.N of each layer, and its tokens")
     if not {CHECKSUM, "model"} <= about.keys():
         raise SinkjaxError(
             f"{path} has no checksum and names no model (sinkjax 0.4 and other programs write such files): make it again by"
-            f" sinkjax.sink_prefix(model, {list(tokens)}).save({str(path)!r})"
+            f" sinkjax.sink_prefix(model, {about['tokens']}).save({str(path)!r})"
         )
     content, stated = path.read_bytes(), about[CHECKSUM].encode()
     refuse(_sum(content.replace(stated, NO_SUM, 1)) != stated, f"{path} has changed since it was written: make it again")
+    tokens, dims = (tuple(json.loads(about[name])) for name in ("tokens", "dims"))
     keys, values = (jnp.stack([jnp.asarray(tensors[name].array())[0].swapaxes(0, 1) for name in names]) for names in wanted)
     kept = {tensor.stored for tensor in tensors.values()}
     refuse(kept != {str(keys.dtype)}, f"{path} has keys and values in {', '.join(sorted(kept))}; float64 needs jax_enable_x64")

@@ -15,9 +15,11 @@ import numpy as np
 import xarray
 
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.edits.named import edit_weights
 from sinkjax.errors import SinkjaxError
+from sinkjax.explain.attribution import is_count
 from sinkjax.model.batch import check_batch
 from sinkjax.model.site import Site, lacks
 from sinkjax.probes.probe import Probe
@@ -68,36 +70,35 @@ def super_weights(
     config = model.config
     if (missing := lacks(config, Site.MLP_OUT)) or config.experts is not None:
         raise SinkjaxError(f"there are no super weights to search: this model has {missing or 'experts'}")
-    numbers: dict[str, Any] = {"most": most, "controls": controls}
-    for name, number in numbers.items():
-        if not isinstance(number, int) or number < 1:
-            raise SinkjaxError(f"{name} must be an integer of at least 1, not {number!r}")
+    for name, number in (("most", most), ("controls", controls)):
+        refuse(not is_count(number), f"{name} must be an integer of at least 1, not {number!r}")
     tokens, lengths, _ = check_batch(tokens, lengths, config, model.tokenizer)
     candidates: list[dict[str, Any]] = []
     while len(candidates) < most:
         places = [(candidate["layer"], candidate["row"], candidate["col"]) for candidate in candidates]
         removed = [_zero(*place) for place in places]
-        layer, row, col, weight, product = _candidate(model, tokens, lengths, places)
+        candidate = _candidate(model, tokens, lengths, places)
+        layer, row, col = (candidate[name] for name in ("layer", "row", "col"))
         others = alike(np.asarray(model.params["layers"]["down"][layer], np.float32), row, col, controls)
         tried = [compose(*removed, _zero(layer, r, c)).named(f"{layer}: {r}, {c}") for r, c in ((row, col), *others)]
         edits = [compose(*removed).named("before"), *tried]
         losses = sweep(model, tokens, edits, probe=Probe(nll=True), lengths=lengths, progress=progress)["nll"].mean("position")
         effects = (losses[1:] - losses[0].values).values
-        candidate = {"layer": layer, "row": row, "col": col, "weight": weight, "product": product}
         candidates.append({**candidate, "effect": effects[0], "control": effects[1:]})
         if effects[0].mean() <= effects[1:].mean(axis=1).max():
             break
-    return _dataset(candidates)
+    stacked = {name: np.stack([candidate[name] for candidate in candidates]) for name in candidates[0]}
+    dims = {"effect": ("candidate", "prompt"), "control": ("candidate", "control", "prompt")}
+    data = xarray.Dataset({name: (dims.get(name, ("candidate",)), values) for name, values in stacked.items()})
+    return data.assign({"super": data["effect"].mean("prompt") > data["control"].mean("prompt").max("control")})
 
 
 def _zero(layer: int, row: int, col: int) -> Edit:
     return edit_weights("down", "set", 0.0, layers=layer, rows=row, cols=col)
 
 
-def _candidate(
-    model: Model, tokens: Any, lengths: Any, removed: Sequence[tuple[int, int, int]]
-) -> tuple[int, int, int, float, float]:
-    """Find the next candidate, with its weight and product, in a model without the previous ones."""
+def _candidate(model: Model, tokens: Any, lengths: Any, removed: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+    """Find the next candidate's layer, row, column, weight and product, in a model without the previous ones."""
     probe = Probe(extra=(_spikes(Site.NEURON), _spikes(Site.MLP_OUT)))
     out = forward(model, tokens, edits=[_zero(*place) for place in removed], probe=probe, lengths=lengths)
     inputs, outputs = (np.asarray(out.record[f"largest_{site}"]).max(axis=0) for site in (Site.NEURON, Site.MLP_OUT))
@@ -107,7 +108,8 @@ def _candidate(
     gone = [(int(layer), int(row), int(col)) in removed for layer, row, col in zip(layers, rows, cols, strict=True)]
     products = np.where(gone, 0.0, np.abs(weights) * inputs[layers, rows])
     layer = int(products.argmax())
-    return layer, int(rows[layer]), int(cols[layer]), float(weights[layer]), float(products[layer])
+    row, col, weight, product = (array[layer].item() for array in (rows, cols, weights, products))
+    return {"layer": layer, "row": row, "col": col, "weight": weight, "product": product}
 
 
 @functools.cache  # one object per site, so that no later pass compiles again
@@ -128,10 +130,3 @@ def alike(matrix: np.ndarray, row: int, col: int, count: int) -> list[tuple[int,
     apart = np.abs(sizes - sizes[itself])
     apart[itself] = np.inf
     return [divmod(int(at), matrix.shape[1]) for at in np.argsort(apart, kind="stable")[:count]]
-
-
-def _dataset(candidates: list[dict[str, Any]]) -> xarray.Dataset:
-    stacked = {name: np.stack([candidate[name] for candidate in candidates]) for name in candidates[0]}
-    dims = {"effect": ("candidate", "prompt"), "control": ("candidate", "control", "prompt")}
-    data = xarray.Dataset({name: (dims.get(name, ("candidate",)), values) for name, values in stacked.items()})
-    return data.assign({"super": data["effect"].mean("prompt") > data["control"].mean("prompt").max("control")})

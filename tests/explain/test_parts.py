@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -21,6 +20,7 @@ from sinkjax.model.positions import Alibi, ScorePosition
 from tests.model import families as small
 from tests.transformer.test_families_edited import BLOCKS
 
+pytestmark = pytest.mark.usefixtures("x64")
 LENGTHS, KEY = np.array([10, 7]), 1
 QUERIES = LENGTHS - 1
 VARIANTS = {
@@ -34,12 +34,6 @@ VARIANTS = {
     "summed heads": dataclasses.replace(BLOCKS["parallel"], summed_heads=True, score_scale=(0.5, 1.0, 2.0), mlp_bias=False),
     "clipped": dataclasses.replace(BLOCKS["post"], qkv_clip=0.3, qk_norm=EachHead(RMSNorm(1e-5)), position=Alibi()),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def x64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def model(variant: str) -> Model:
@@ -112,11 +106,6 @@ def plain_parts(model: Model, record: sinkjax.Record, place: int, layer: int) ->
             parts[f"head {before}.{head}"] = out @ np.asarray(model.params["layers"]["o"])[before, head]
         parts[f"MLP {before}"] = np.asarray(record["mlp_out"])[:, before, place]
     return parts
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_config, tiny_params) -> Model:
-    return Model(tiny_config, jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tiny_params), None, {"kind": "arrays"})
 
 
 def test_each_part_of_a_score_is_what_a_loop_gives(tiny: Model) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import jax
@@ -16,14 +15,9 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
 from tests.transformer.test_families_edited import BLOCKS
 
+pytestmark = pytest.mark.usefixtures("x64")
 LENGTHS = np.array([10, 7])
 TOKENS, OTHER = (np.random.default_rng(seed).integers(0, 23, (2, 10)) for seed in (0, 1))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def x64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def model(block: str) -> Model:
