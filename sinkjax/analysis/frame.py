@@ -11,6 +11,7 @@ import xarray
 
 from sinkjax.analysis import metrics
 from sinkjax.analysis.intervals import FEWEST, intervals
+from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.probes.record import Record, to_dataset
 
@@ -75,8 +76,7 @@ def to_frame(
     array = _measured(data, measure, options)
     if over is None:
         return array.to_dataframe(name=measure).reset_index()[[*_columns(array, array.dims), measure]]
-    if over not in array.dims:
-        raise SinkjaxError(f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
+    refuse(over not in array.dims, f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
     clusters = _documents(data) if over == "prompt" else None
     found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level, clusters=clusters)
     left = [str(axis) for axis in array.dims if axis != over]
@@ -85,10 +85,7 @@ def to_frame(
     columns = {"mean": (left, found.mean), **ends, "n": (left, found.n)}
     names = _columns(array, left)
     table = xarray.Dataset(columns, coords={name: array[name] for name in names})
-    if not left:
-        import pandas
-
-        return pandas.DataFrame({name: [values.item()] for name, values in table.items()})
+    table = table if left else table.expand_dims(row=1)
     return table.to_dataframe().reset_index()[[*names, *columns]]
 
 
@@ -113,14 +110,11 @@ def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) ->
         values = metric(data, **options)
         inner = METRICS[measure](options)
         axes = (("edit", "prompt") if values.ndim == 2 + len(inner) else ("prompt",)) + inner
-        coordinates = {
-            name: data[name] for name in (*axes, *_of_edits(data)) if name in data.coords and {*data[name].dims} <= {*axes}
-        }
-        return xarray.DataArray(values, dims=axes, coords=coordinates)
+        labels = [name for name in (*axes, *_of_edits(data)) if name in data.coords and {*data[name].dims} <= {*axes}]
+        return xarray.DataArray(values, dims=axes, coords={name: data[name] for name in labels})
     if measure not in data:
         raise unknown("measure", measure, [*METRICS, *map(str, data)])
-    if options:
-        raise SinkjaxError(f"{measure} is a statistic and takes no options, but got {', '.join(options)}")
+    refuse(bool(options), f"{measure} is a statistic and takes no options, but got {', '.join(options)}")
     array = data[measure]
     return array.drop_vars(set(array.coords) - {*array.dims, *_of_edits(data)})
 

@@ -95,12 +95,12 @@ class Intervals:
 
     def __getitem__(self, index: Any) -> Any:
         """Return the `Interval` at the index of an entry, or the `Intervals` at any other NumPy index."""
-        found = {name: getattr(self, name)[index] for name in ARRAYS}
-        if np.ndim(found["mean"]):
-            return Intervals(**found, level=self.level, clusters=self.clusters)
-        mean, low, high = (None if math.isnan(found[name]) else float(found[name]) for name in ("mean", "low", "high"))
-        n, excluded, method, note = int(found["n"]), int(found["excluded"]), str(found["method"]), str(found["note"])
-        return Interval(mean, low, high, n, excluded, self.level, method, note, found["samples"], self.clusters)
+        chosen = {name: getattr(self, name)[index] for name in ARRAYS}
+        if np.ndim(chosen["mean"]):
+            return Intervals(**chosen, level=self.level, clusters=self.clusters)
+        numbers = {name: chosen[name].item() for name in ARRAYS if name != "samples"}
+        ends = {name: None if math.isnan(numbers[name]) else numbers[name] for name in ("mean", "low", "high")}
+        return Interval(**(numbers | ends), level=self.level, samples=chosen["samples"], clusters=self.clusters)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
@@ -119,8 +119,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
     Raises:
         SinkjaxError: The seed is negative.
     """
-    if seed < 0:
-        raise SinkjaxError(f"seed must be 0 or more, not {seed}")
+    refuse(seed < 0, f"seed must be 0 or more, not {seed}")
     return np.random.default_rng([seed, int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())])
 
 
@@ -140,8 +139,7 @@ def interval(
         SinkjaxError: There is more than one row of samples; any error of `intervals`.
     """
     values = np.asarray(values)
-    if values.ndim != 1:
-        raise SinkjaxError(f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
+    refuse(values.ndim != 1, f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
     found: Interval = intervals(values[None], level=level, resamples=resamples, seed=seed, clusters=clusters)[0]
     return found
 
@@ -185,19 +183,18 @@ def intervals(
     table = np.moveaxis(values, axis, -1)
     rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
     shared = shared_clusters(clusters, rows.shape[1])
-    found = {name: np.full(len(rows), np.nan) for name in ("mean", "low", "high")}
-    texts = {name: np.zeros(len(rows), "U17") for name in ("method", "note")}
+    columns = {name: np.full(len(rows), np.nan) for name in ("mean", "low", "high")}
+    columns |= {name: np.zeros(len(rows), "U17") for name in ("method", "note")}
     finite = np.isfinite(rows)
     patterns, members = np.unique(finite, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         chosen = np.flatnonzero(members == number)
         groups = None if shared is None else shared[pattern]
         for name, column in _intervals_of(rows[chosen][:, pattern], level, resamples, seed, groups).items():
-            (found if name in found else texts)[name][chosen] = column
-    n = finite.sum(-1)
-    flat = {**found, **texts, "n": n, "excluded": rows.shape[1] - n}
-    shape = table.shape[:-1]
-    return Intervals(**{name: a.reshape(shape) for name, a in flat.items()}, samples=table, level=level, clusters=shared)
+            columns[name][chosen] = column
+    columns |= {"n": finite.sum(-1), "excluded": (~finite).sum(-1)}
+    arrays = {name: column.reshape(table.shape[:-1]) for name, column in columns.items()}
+    return Intervals(**arrays, samples=table, level=level, clusters=shared)
 
 
 def paired_differences(
@@ -248,8 +245,7 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLi
     """
     values = np.asarray(values, dtype=np.float64)
     n = len(values)
-    if n < 2 or not np.isfinite(values).all():
-        raise SinkjaxError("pseudo-values need at least 2 samples, all finite")
+    refuse(n < 2 or not np.isfinite(values).all(), "pseudo-values need at least 2 samples, all finite")
     total = values.sum(0)
     of_all, of_others = (np.asarray(statistic(means), np.float64) for means in (total / n, (total - values) / (n - 1)))
     return np.asarray(n * of_all - (n - 1) * of_others)
@@ -271,8 +267,7 @@ def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
     if clusters is None:
         return None
     found = np.asarray(clusters)
-    if found.shape != (n,):
-        raise SinkjaxError(f"{n} samples need as many clusters, not an array of shape {found.shape}")
+    refuse(found.shape != (n,), f"{n} samples need as many clusters, not an array of shape {found.shape}")
     return None if len(np.unique(found)) == n else found
 
 

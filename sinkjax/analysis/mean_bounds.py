@@ -40,15 +40,14 @@ def t_side(values: Array, ends: tuple[Any, Any] | None = None) -> Array:
     extremes = (values.min(-1), values.max(-1)) if ends is None else ends
     added = (np.broadcast_to(end, values.shape[:-1])[..., None] for end in extremes)
     low, high = (np.concatenate([values, end], -1) for end in added)
-    return _above(np.stack([low, -high]), n)
+    both = np.stack([low, -high])
+    return _above(both.mean(-1), both.var(-1, ddof=1) / (n + 1), n)
 
 
-def _above(both: Array, freedom: int, variance: Array | None = None) -> Array:
-    """Return 1 where the first of two samples has a mean above 0, -1 where the second has."""
+def _above(mean: Array, variance: Array, freedom: int) -> Array:
+    """Return 1 where the first of two samples has a mean above 0, -1 where the second has. variance: of each mean."""
     from scipy.special import stdtrit
 
-    mean = both if variance is not None else both.mean(-1)
-    variance = both.var(-1, ddof=1) / both.shape[-1] if variance is None else variance
     above = (mean > 0) & (mean**2 > stdtrit(freedom, (1 + LEVEL) / 2) ** 2 * variance)
     return np.asarray(above[0].astype(int) - above[1].astype(int))
 
@@ -66,9 +65,8 @@ def crossed_side(values: Array) -> Array:
     """
     if min(values.shape) < 2:
         return np.zeros((), int)
-    moments = [_two_way(sign * values) for sign in (1, -1)]
-    mean, variance = np.array(moments).T
-    return _above(mean, min(values.shape), variance)
+    mean, variance = np.array([_two_way(sign * values) for sign in (1, -1)]).T
+    return _above(mean, variance, min(values.shape))
 
 
 def _two_way(values: Array) -> tuple[float, float]:
@@ -154,8 +152,7 @@ class Ratio:
 
     def ends(self) -> tuple[float, float]:
         """Return both ends of the set of c where `side` is 0, infinite if unbounded. The mean of W must be above 0."""
-        low, high = (self._end(direction) for direction in (-1, 1))
-        return low, high
+        return self._end(-1), self._end(1)
 
     def _end(self, direction: int) -> float:
         inner = self.value

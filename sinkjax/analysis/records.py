@@ -74,8 +74,7 @@ def known_statistic(name: str) -> str:
 
 
 def finite_number(name: str, value: float) -> float:
-    if not isinstance(value, Real) or not math.isfinite(value):
-        raise SinkjaxError(f"{name} must be one finite number, not {short(value)}")
+    refuse(not isinstance(value, Real) or not math.isfinite(value), f"{name} must be one finite number, not {short(value)}")
     return float(value)
 
 

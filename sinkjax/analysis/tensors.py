@@ -5,7 +5,6 @@ Shape suffixes: L layers, B prompts, H heads, T positions, d residual width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,48 +48,42 @@ def from_tensors(
     """
     from sinkjax.probes.record import Record
 
-    if attention is None and hidden is None:
-        raise SinkjaxError("from_tensors needs attention, hidden or both")
+    refuse(attention is None and hidden is None, "from_tensors needs attention, hidden or both")
     values: dict[str, NDArray[Any]] = {}
-    sizes: list[tuple[int, ...]] = []
-    if attention is not None:
-        maps = _layers("attention", attention, "BHTT", one=True)
-        sizes.append(_shape(maps[0])[::3])
-        known = _known(lengths, *sizes[-1])
-        values |= _stacked([_received(_on_host("attention", layer), known) for layer in maps])
-    if hidden is not None:
-        states = _layers("hidden", hidden, "BTd", one=False)
-        sizes.append(_shape(states[0])[:2])
-        known = _known(lengths, *sizes[-1])
-        sizes_by_depth = [_sizes(_on_host("hidden", layer), known) for layer in states]
-        if last_is_normed:
-            refuse(len(states) == 1, "hidden has one entry, which counts as normed: pass last_is_normed=False if it is not")
-            sizes_by_depth[-1] = {name: np.full_like(value, np.nan) for name, value in sizes_by_depth[-1].items()}
-        values |= _stacked(sizes_by_depth)
-    if len({*sizes}) > 1:
-        raise SinkjaxError(f"attention has {sizes[0][0]} prompts of {sizes[0][1]} positions, but hidden has {sizes[1]}")
+    sizes = {}
+    for what, given, axes, reduced in (("attention", attention, "BHTT", _received), ("hidden", hidden, "BTd", _sizes)):
+        if given is None:
+            continue
+        layers = _layers(what, given, axes)
+        sizes[what] = B, T = _shape(layers[0])[0], _shape(layers[0])[axes.index("T")]
+        known = _known(lengths, B, T)
+        by_layer = [reduced(_on_host(what, layer), known) for layer in layers]
+        if what == "hidden" and last_is_normed:
+            refuse(len(layers) == 1, "hidden has one entry, which counts as normed: pass last_is_normed=False if it is not")
+            by_layer[-1] = {name: np.full_like(value, np.nan) for name, value in by_layer[-1].items()}
+        values |= {name: np.stack([layer[name] for layer in by_layer], axis=1) for name in by_layer[0]}
+    if len({*sizes.values()}) > 1:
+        (B, T), hidden_size = sizes.values()
+        raise SinkjaxError(f"attention has {B} prompts of {T} positions, but hidden has {hidden_size}")
     return Record(values, {name: AXES[name] for name in values})
 
 
-def _layers(what: str, given: Tensors, axes: str, one: bool) -> list[Any]:
-    """Split an argument into layers with these axes. one: whether it may be a single layer. Errors: other shapes."""
+def _layers(what: str, given: Tensors, axes: str) -> list[Any]:
+    """Split an argument into layers with these axes; only attention may be a single layer. Errors: other shapes."""
     from sinkjax.model.batch import dense, is_torch  # deferred because it imports JAX
 
-    given = dense(what, given) if is_torch(given) else given
+    given, square = dense(what, given) if is_torch(given) else given, axes == "BHTT"
     if isinstance(given, list | tuple):
         layers = [dense(what, layer) if is_torch(layer) else layer for layer in given]
-    elif len(_shape(given)) == len(axes) and one:
+    elif len(_shape(given)) == len(axes) and square:
         layers = [given]
     else:
         layers = [given[layer] for layer in range(*_shape(given)[:1])]
-    shapes = list(dict.fromkeys(map(_shape, layers)))
-    square = "TT" not in axes or all(shape[-1:] == shape[-2:-1] for shape in shapes)
-    if len(shapes) != 1 or len(shapes[0]) != len(axes) or 0 in shapes[0] or not square:
-        each = ", ".join(axes)
+    shapes, each = list(dict.fromkeys(map(_shape, layers))), ", ".join(axes)
+    if len(shapes) != 1 or len(shapes[0]) != len(axes) or 0 in shapes[0] or (square and shapes[0][-2] != shapes[0][-1]):
         has = " and ".join(str(list(shape)) for shape in shapes) if isinstance(given, list | tuple) else list(_shape(given))
-        raise SinkjaxError(
-            f"{what} must be {f'[{each}], ' * one}[L, {each}] or a sequence of [{each}], not of shape {has or 'none'}"
-        )
+        wanted = f"{f'[{each}], ' * square}[L, {each}] or a sequence of [{each}]"
+        raise SinkjaxError(f"{what} must be {wanted}, not of shape {has or 'none'}")
     return layers
 
 
@@ -103,8 +96,7 @@ def _on_host(what: str, layer: Any) -> NDArray[Any]:
     from sinkjax.model.batch import as_array  # deferred because it imports JAX
 
     array = np.asarray(as_array(what, layer))
-    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
-        raise SinkjaxError(f"{what} must be floats, not {array.dtype}")
+    refuse(array.dtype.kind != "f" and array.dtype.name != "bfloat16", f"{what} must be floats, not {array.dtype}")
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
 
 
@@ -116,11 +108,6 @@ def _known(lengths: ArrayLike | None, B: int, T: int) -> NDArray[np.int_]:
     if found.shape != (B,) or found.dtype.kind not in "iu" or found.min() < 1 or found.max() > T:
         raise SinkjaxError(f"lengths must be {B} ints from 1 to {T}, not {short(lengths)}")
     return found
-
-
-def _stacked(layers: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Join the layers' statistics along their second axis."""
-    return {name: np.stack([layer[name] for layer in layers], axis=1) for name in layers[0]}
 
 
 def _received(weights: NDArray[Any], lengths: NDArray[np.int_]) -> dict[str, NDArray[Any]]:

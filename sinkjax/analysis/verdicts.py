@@ -88,12 +88,7 @@ class Verdict:
     @property
     def share(self) -> bool:
         """Whether the effect's size is known as a share of the whole."""
-        return self.judgement.S is not None and self.judgement.S.mean is not None
-
-    @property
-    def unmeasured(self) -> bool:
-        """Whether no effect was measured."""
-        return self.judgement.D is None or self.judgement.D.mean is None
+        return is_known(self.judgement.S)
 
     @property
     def number(self) -> str:
@@ -102,7 +97,7 @@ class Verdict:
             gets = "gets {:.0f}% or somewhat more" if self.sign > 0 else "takes {:.0f}% or somewhat less"
             split = "" if self.split is None else f" (a token as strong {gets.format(100 * self.split)})"
             return f"{said(self.judgement.S, 'share')} of the whole{split}"
-        return "" if self.unmeasured else said(self.judgement.D, self.unit)
+        return said(self.judgement.D, self.unit) if is_known(self.judgement.D) else ""
 
     @property
     def numbers(self) -> str:
@@ -116,17 +111,22 @@ class Verdict:
             parts.append(f"above {found.rank.below} of {found.rank.of} controls{tied}")
         elif self.uncontrolled:
             parts.append(f"no controls: {self.uncontrolled}")
-        if found.S is not None and found.S.mean is not None:
+        if self.share:
             parts.append(f"{said(found.S, 'share')} of the whole, {said(found.W, self.unit)}")
         if self.twin is not None and self.twin.D is not None:
-            share = self.twin.S is not None and self.twin.S.mean is not None
-            parts.append(f"untrained twin {said(self.twin.S, 'share') if share else said(self.twin.D, self.unit)}")
+            size = said(self.twin.S, "share") if is_known(self.twin.S) else said(self.twin.D, self.unit)
+            parts.append(f"untrained twin {size}")
         return "; ".join(parts)
 
 
 def is_ours(source: str) -> bool:
     """Return whether the source of a claim names no paper that makes it."""
     return not source or source.partition(",")[0] == OURS
+
+
+def is_known(value: Interval | None) -> bool:
+    """Return whether a number was measured and has a mean."""
+    return value is not None and value.mean is not None
 
 
 def said(value: Interval | None, unit: str) -> str:
