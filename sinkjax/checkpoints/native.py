@@ -29,7 +29,7 @@ from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.checksums import SUMS, write_checksums
-from sinkjax.config_files.files import cannot_write, own_folder, user_path, whole_folder
+from sinkjax.config_files.files import attempt, own_folder, user_path, whole_folder
 from sinkjax.model import params
 from sinkjax.model.config import FORMER, Config
 
@@ -101,10 +101,8 @@ def write_model(
 def _check_place(folder: Path, kind: str) -> None:
     """Raise unless `folder` does not exist, is empty, or contains only a model of this kind, whose files are ours."""
     there = [folder / name for name in own_folder(folder, "the model")]
-    try:
+    with attempt("write", folder):
         kind_there = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     theirs = f"{folder} holds a model of type {kind_there!r}, which is left alone: choose another folder"
     refuse(kind_there not in (None, kind), theirs)
     ours = {path.name for path in there if path.name in FILES and path.is_file() and not path.is_symlink()}

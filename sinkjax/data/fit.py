@@ -11,7 +11,7 @@ from typing import Any
 from sinkjax.config_files.checks import LARGEST, MOST, refuse
 from sinkjax.data.corpora import Split, checked, homes
 from sinkjax.data.reading import Division
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import short
 
 PROMPTS, LENGTH = 32, 64  # of a card, unless others are asked for or the text has fewer
 SHORTEST = 12  # tokens of a passage that is used unless a length is asked for: 8 queries behind each of the first positions
@@ -22,10 +22,9 @@ def check_sizes(prompts: Any, length: Any, seed: Any, dashes: str = "") -> None:
     ranges = {"prompts": (prompts, 1, MOST["prompts"]), "length": (length, SHORTEST, LARGEST), "seed": (seed, 0, LARGEST)}
     for name, (value, least, most) in ranges.items():
         number = isinstance(value, Integral) and not isinstance(value, bool)
-        wrong = not number or not least <= value <= most
-        if wrong and (value is not None or name == "seed"):
-            shown = f"{value:,}" if number else short(value)
-            raise SinkjaxError(f"{dashes}{name} must be {least:,} to {most:,}, not {shown}")
+        right = least <= value <= most if number else value is None and name != "seed"
+        shown = f"{value:,}" if number else short(value)
+        refuse(not right, f"{dashes}{name} must be {least:,} to {most:,}, not {shown}")
 
 
 def fitted(

@@ -30,7 +30,7 @@ from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_json, write
 from sinkjax.checkpoints.tokenizer_files import read_folder_tokenizer
 from sinkjax.config_files import documents as config_documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import cannot_write
+from sinkjax.config_files.files import attempt
 from sinkjax.data import sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
@@ -107,7 +107,7 @@ def prepare(corpus: Corpus, root: Path, say: Say = lambda line: None) -> Tokens:
     if (folder / CARD).is_file():
         return open_tokens(folder)
     scratch = folder.with_name(f".{folder.name}.new")
-    try:
+    with attempt("write", folder):
         root.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder.with_name(f".{folder.name}.lock")), ExitStack() as made:
             if not (folder / CARD).is_file():  # no other process has made it in the meantime
@@ -116,8 +116,6 @@ def prepare(corpus: Corpus, root: Path, say: Say = lambda line: None) -> Tokens:
                 made.callback(shutil.rmtree, scratch, ignore_errors=True)
                 _make(corpus, scratch, say)
                 scratch.rename(folder)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
     return open_tokens(folder)
 
 
@@ -211,9 +209,7 @@ def _settings(corpus: Corpus) -> dict[str, Any]:
 
 def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the ids before and after each document."""
-    if corpus.separator == "none":
-        return [], []
-    token = tokenizer.bos if corpus.separator == "bos" else tokenizer.eos
+    token = {"bos": tokenizer.bos, "eos": tokenizer.eos, "none": 0}[corpus.separator]
     if token is None:
         raise SinkjaxError(f"separator is {corpus.separator!r}, but the tokenizer {corpus.tokenizer} names no such token")
-    return ([token], []) if corpus.separator == "bos" else ([], [token])
+    return [token] * (corpus.separator == "bos"), [token] * (corpus.separator == "eos")

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.checksums import damage, write_checksums
-from sinkjax.config_files.files import cannot_write, reserve
+from sinkjax.config_files.files import attempt, cannot_write, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import extras, interruption, processes
 from sinkjax.runtime.progress import say
@@ -70,16 +70,15 @@ class Checkpoints:
         listed = ocp.AsyncOptions(post_finalization_callback=self._list_files)
         options = ocp.CheckpointManagerOptions(max_to_keep=None, create=not look_only, async_options=listed)
         try:
-            # Left over after a kill. Orbax would remove them in a thread that nothing waits for.
-            for left in () if look_only or not processes.first() else self.path.glob(f"*{self._suffix}*"):
-                shutil.rmtree(left)
-            if look_only:
-                self._check(remove=False)
-            else:
-                processes.by_first(lambda: self._check(remove=True))
-            self._manager = ocp.CheckpointManager(self.path, options=options)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
+            with attempt("write", self.path):
+                # Left over after a kill. Orbax would remove them in a thread that nothing waits for.
+                for left in () if look_only or not processes.first() else self.path.glob(f"*{self._suffix}*"):
+                    shutil.rmtree(left)
+                if look_only:
+                    self._check(remove=False)
+                else:
+                    processes.by_first(lambda: self._check(remove=True))
+                self._manager = ocp.CheckpointManager(self.path, options=options)
         except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:  # of Orbax's own records
             raise SinkjaxError(f"cannot read the checkpoints {self.path} ({_words(error)})") from None
 

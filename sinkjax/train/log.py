@@ -17,7 +17,7 @@ import numpy as np
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import MOST_TEXT, cannot_write, read_text, regular
+from sinkjax.config_files.files import MOST_TEXT, attempt, read_text, regular
 from sinkjax.config_files.locations import read_bytes
 from sinkjax.errors import SinkjaxError, differences
 from sinkjax.train.config import Training
@@ -35,21 +35,18 @@ class Log:
     """
 
     def __init__(self, folder: Path, size: int):
-        try:
-            if (folder / LOG).exists():
-                regular(folder / LOG)
-            self._sum, self.unchecked = 0, False
-            self._file = (folder / LOG).open("ab", buffering=0)
-            if self._file.tell() < size:
-                raise SinkjaxError(f"{folder / LOG} is shorter than recorded in its checkpoint: something else has changed it")
+        self.path, self.size, self._sum, self.unchecked = folder / LOG, size, 0, False
+        with attempt("write", self.path):
+            if self.path.exists():
+                regular(self.path)
+            self._file = self.path.open("ab", buffering=0)
+            shorter = self._file.tell() < size
+            refuse(shorter, f"{self.path} is shorter than recorded in its checkpoint: something else has changed it")
             if size:
-                kept = read_bytes(folder / LOG)[:size]
+                kept = read_bytes(self.path)[:size]
                 self._sum = zlib.crc32(kept)
-                self.unchecked = not refuse_changed(kept.decode(errors="replace").removesuffix("\n").split("\n"), folder / LOG)
+                self.unchecked = not refuse_changed(kept.decode(errors="replace").removesuffix("\n").split("\n"), self.path)
             self._file.truncate(size)
-        except OSError as error:
-            raise cannot_write(folder / LOG, error) from error
-        self.path, self.size = folder / LOG, size
 
     def close(self) -> None:
         self._file.close()
@@ -61,20 +58,16 @@ class Log:
             content = json.dumps(plain(line)).encode()
             text += (whole := content[:-1] + f'{SUM}{zlib.crc32(content, total):08x}"}}\n'.encode())
             total = zlib.crc32(whole, total)
-        try:
+        with attempt("write", self.path, len(text)):
             rest = memoryview(text)
             while rest:
                 rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            raise cannot_write(self.path, error, len(text)) from error
         self.size, self._sum = self.size + len(text), total
 
     def sync(self) -> None:
         """Wait until all lines are on disk. Errors: no space, which some file systems report only here."""
-        try:
+        with attempt("write", self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -83,8 +76,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """
     path = folder / LOG
-    if not path.exists():
-        raise SinkjaxError(f"{folder} contains no training log; start the training first")
+    refuse(not path.exists(), f"{folder} contains no training log; start the training first")
     *lines, rest = read_text(path, MOST_TEXT).split("\n")
     whole = SUM in rest and len(rest.rpartition(SUM)[2]) >= len('00000000"}')  # only its line break is missing, or has changed
     refuse_changed([*lines, rest] if whole else lines, path)

@@ -27,7 +27,7 @@ import numpy as np
 from sinkjax.analysis.estimates import three_digits
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import CONFIG_FILE, cannot_write, claim_folder, take_lock, user_location, write
+from sinkjax.config_files.files import CONFIG_FILE, attempt, claim_folder, take_lock, user_location, write
 from sinkjax.config_files.locations import Location, is_remote
 from sinkjax.errors import SinkjaxError, Unavailable, differences
 from sinkjax.model.params import check_dtype
@@ -288,12 +288,11 @@ def same_folder(folder: Path, claimed: os.stat_result) -> bool:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock `folder` against other trainings; a kill releases it. Errors: another process is training there."""
-    try:
-        release = take_lock(folder / LOCK)
-    except BlockingIOError:
-        raise Unavailable(f"another process is training in {folder}; wait for it, or choose another folder") from None
-    except OSError as error:
-        raise cannot_write(folder / LOCK, error) from error
+    with attempt("write", folder / LOCK):
+        try:
+            release = take_lock(folder / LOCK)
+        except BlockingIOError:
+            raise Unavailable(f"another process is training in {folder}; wait for it, or choose another folder") from None
     try:
         yield
     finally:
