@@ -71,12 +71,9 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
     if isinstance(selector, PerPrompt) and len(rows) != len(lengths):
         raise SinkjaxError(f"per_prompt has {what} positions for {len(rows)} prompts, but the batch has {len(lengths)}")
     last = np.array([max(row) if isinstance(row, tuple) else 0 for row in rows])
-    beyond = np.flatnonzero((last < T) & (last >= lengths))
-    if beyond.size:
-        b = int(beyond[0])
-        raise SinkjaxError(
-            f"{what} position {last[b % len(rows)]} is beyond prompt {b}, which has {lengths[b]} tokens (0 to {lengths[b] - 1})"
-        )
+    for b in np.flatnonzero((last < T) & (last >= lengths)):
+        position, length = last[b % len(rows)], lengths[b]
+        raise SinkjaxError(f"{what} position {position} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})")
     return np.stack([selected(f"{what} position", row, T) for row in rows])
 
 
@@ -160,11 +157,8 @@ def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
         if scored or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             continue
         largest = max(float(np.abs(np.asarray(leaf, np.float64)).max(initial=0.0)) for leaf in leaves)
-        if largest > limit:
-            name = getattr(term.site, "name", term.site)
-            raise SinkjaxError(
-                f"{label}: the value {largest:g} of an edit at {name} overflows {dtype}, whose largest number is {limit:.8g}"
-            )
+        value = f"{label}: the value {largest:g} of an edit at {getattr(term.site, 'name', term.site)}"
+        refuse(largest > limit, f"{value} overflows {dtype}, whose largest number is {limit:.8g}")
 
 
 def addresses_something(term: Resolved, config: Config, lengths: np.ndarray) -> bool:
@@ -215,12 +209,9 @@ def refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.ndar
             for term, prompts in zip(masks, hit[layer, head].T, strict=True):
                 cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term, rows, T)
                 visible = visible & ~(cells & prompts[:, None, None])
-            empty = ~visible.any(axis=-1) & (rows < lengths[:, None])
-            if empty.any():
-                prompt, row = np.argwhere(empty)[0]
-                raise SinkjaxError(
-                    f"{label} masks every key of query {start + row} (prompt {prompt}, layer {layer}, head {head})"
-                )
+            for prompt, row in np.argwhere(~visible.any(axis=-1) & (rows < lengths[:, None])):
+                where = f"query {start + row} (prompt {prompt}, layer {layer}, head {head})"
+                raise SinkjaxError(f"{label} masks every key of {where}")
 
 
 def _masks(term: Resolved) -> bool:

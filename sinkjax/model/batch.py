@@ -110,13 +110,12 @@ def check_batch(
     left.
     """
     tokens = as_tokens("tokens", tokens, masked=True)
+    has, d = f"{tokens.dtype} {tuple(tokens.shape)}", config.width
     if config.vocab_size is None:
-        if tokens.ndim != 3 or not jnp.issubdtype(tokens.dtype, jnp.floating) or tokens.shape[2] != config.width:
-            raise SinkjaxError(
-                f"a model without a vocabulary takes float [B, T, {config.width}], not {tokens.dtype} {tuple(tokens.shape)}"
-            )
-    elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
-        raise SinkjaxError(f"tokens must be int [B, T], not {tokens.dtype} {tuple(tokens.shape)}")
+        vectors = tokens.ndim == 3 and jnp.issubdtype(tokens.dtype, jnp.floating) and tokens.shape[2] == d
+        refuse(not vectors, f"a model without a vocabulary takes float [B, T, {d}], not {has}")
+    else:
+        refuse(tokens.ndim != 2 or tokens.dtype.kind not in "iu", f"tokens must be int [B, T], not {has}")
     B, T = tokens.shape[:2]
     refuse(B == 0 or T == 0, "the batch is empty: it has no prompt or no position")
     refuse_beyond_context(T, config)
@@ -126,8 +125,7 @@ def check_batch(
         lengths = np.full(B, T, np.int32)
     known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(as_array("lengths", lengths))
     refuse(known.shape != (B,) or known.dtype.kind not in "iu", f"lengths must be int [{B}], not {known.dtype} {known.shape}")
-    if known.min() < 1 or known.max() > T:
-        prompt = int(np.argmax((known < 1) | (known > T)))
+    for prompt in np.flatnonzero((known < 1) | (known > T)):
         raise SinkjaxError(f"prompt {prompt} has length {known[prompt]}; it must have 1 to {T} tokens")
     if config.vocab_size is not None and not isinstance(tokens, jax.core.Tracer):
         refuse_outside(np.asarray(tokens), config.vocab_size)
@@ -190,7 +188,5 @@ def refuse_beyond_context(T: int, config: Config) -> None:
 
 def refuse_outside(ids: np.ndarray, vocab_size: int) -> None:
     """Raise if a token of int [B, T] is not in the vocabulary; the error names the first one."""
-    wrong = (ids < 0) | (ids.astype(np.uint64) >= vocab_size)
-    if wrong.any():
-        b, t = np.argwhere(wrong)[0]
+    for b, t in np.argwhere((ids < 0) | (ids.astype(np.uint64) >= vocab_size)):
         raise SinkjaxError(f"token {ids[b, t]} (prompt {b}, position {t}) is out of range: the vocabulary has {vocab_size}")

@@ -132,11 +132,7 @@ class Quantisation:
         if bits is not None:
             counts = chosen[:, :, None, None]
             axes = {"tensor": (1, 2, 3), "channel": (1,), "token": (3,)}[self.scale]
-            if isinstance(bits, str):
-                done = BLOCK_FORMATS[bits].rounded(turned, (1, 2, 3), counts)
-            else:
-                done = rounded(turned, bits, axes, counts)
-            turned = jnp.where(counts, done, turned)
+            turned = jnp.where(counts, _to_bits(turned, bits, (1, 2, 3), axes, counts), turned)
         return (rotate(turned, back=True) if self.rotate else turned).reshape(x.shape).astype(x.dtype)
 
     @functools.partial(jax.jit, static_argnums=0)  # one program for all of them
@@ -150,12 +146,17 @@ class Quantisation:
         stack, inner, outer = w.shape[:begin], w.shape[begin : begin + inputs], w.shape[begin + inputs :]
         flat = w.reshape(*stack, math.prod(inner), math.prod(outer)).swapaxes(-1, -2)  # outputs, inputs
         flat = rotate(flat) if self.rotate else flat
-        if isinstance(self.weights, str):
-            flat = BLOCK_FORMATS[self.weights].rounded(flat, (-2, -1))
-        elif self.weights is not None:
-            flat = rounded(flat, self.weights, (-2, -1) if self.scale == "tensor" else (-1,))
+        if self.weights is not None:
+            flat = _to_bits(flat, self.weights, (-2, -1), (-2, -1) if self.scale == "tensor" else (-1,))
         flat = rotate(flat, back=True) if self.rotate else flat
         return flat.swapaxes(-1, -2).reshape(w.shape).astype(w.dtype)
+
+
+def _to_bits(
+    x: jax.Array, bits: int | str, whole: tuple[int, ...], axes: tuple[int, ...], counts: jax.Array | None = None
+) -> jax.Array:
+    """Round to a block format, or to a number of bits. whole: the axes of one tensor. axes: those that share a scale of bits."""
+    return BLOCK_FORMATS[bits].rounded(x, whole, counts) if isinstance(bits, str) else rounded(x, bits, axes, counts)
 
 
 def rounded(x: jax.Array, bits: int, axes: Sequence[int], counts: jax.Array | None = None) -> jax.Array:

@@ -84,24 +84,20 @@ class Spec:
 CHANGES = ("set", "add", "scale")  # the operations on vectors
 ROWS, READ = ("swap", *CHANGES), (*CHANGES, "inject")  # on vectors before the blocks, and on parts of the stream as they are read
 STREAM, SCORES = ("prompt", "position", "width"), ("prompt", "head", "query", "key")
+HEADS, KV_HEADS = ("prompt", "position", "head", "head_dim"), ("prompt", "key_position", "kv_head", "head_dim")
+KV_INPUTS = ("prompt", "key_position", "kv_head", "width")
 
 SITES: dict[Site, Spec] = {
     Site.EMBED: Spec(STREAM, ROWS, "embedding rows, after the factor and the projection, before position vectors and the norm"),
     Site.POSITION_VECTOR: Spec(STREAM, ROWS, "position vectors, before they are added to the embedding"),
     Site.ATTN_IN: Spec(STREAM, READ, "residual stream after the norm, as attention reads it"),
     Site.Q_IN: Spec(("prompt", "position", "head", "width"), READ, "input of each head's query: a copy of ATTN_IN for each head"),
-    Site.K_IN: Spec(("prompt", "key_position", "kv_head", "width"), READ, "input of each head's key, like Q_IN"),
-    Site.V_IN: Spec(
-        ("prompt", "key_position", "kv_head", "width"), READ, "input of each head's value, like Q_IN; gates read ATTN_IN"
-    ),
+    Site.K_IN: Spec(KV_INPUTS, READ, "input of each head's key, like Q_IN"),
+    Site.V_IN: Spec(KV_INPUTS, READ, "input of each head's value, like Q_IN; gates read ATTN_IN"),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
-    Site.QUERY: Spec(
-        ("prompt", "position", "head", "head_dim"), CHANGES, "queries, after biases, clipping and norm, before the rotation"
-    ),
-    Site.KEY: Spec(
-        ("prompt", "key_position", "kv_head", "head_dim"), CHANGES, "keys, after biases, clipping and norm, before the rotation"
-    ),
-    Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), CHANGES, "values, after biases, clipping and gate"),
+    Site.QUERY: Spec(HEADS, CHANGES, "queries, after biases, clipping and norm, before the rotation"),
+    Site.KEY: Spec(KV_HEADS, CHANGES, "keys, after biases, clipping and norm, before the rotation"),
+    Site.VALUE: Spec(KV_HEADS, CHANGES, "values, after biases, clipping and gate"),
     Site.HEAD_VALUE: Spec(
         ("prompt", "key_position", "head", "head_dim"),
         CHANGES,
@@ -109,9 +105,7 @@ SITES: dict[Site, Spec] = {
     ),
     Site.LOGITS: Spec(SCORES, ("set", "add"), "final scores, after scale, cap and position bias, before the normaliser"),
     Site.WEIGHTS: Spec(SCORES, ("set", "scale"), "attention weights, after the normaliser"),
-    Site.HEAD_OUT: Spec(
-        ("prompt", "position", "head", "head_dim"), CHANGES, "sum_j a_ij v_j of each head, before a norm, a gate and W_O"
-    ),
+    Site.HEAD_OUT: Spec(HEADS, CHANGES, "sum_j a_ij v_j of each head, before a norm, a gate and W_O"),
     Site.ATTN_OUT: Spec(STREAM, CHANGES, "attention output, after W_O, a norm and a factor, as it is added"),
     Site.RESID_MID: Spec(
         STREAM, CHANGES, "residual stream between attention and the MLP; the MLP of a parallel block does not read it"
@@ -138,15 +132,13 @@ def lacks(config: Config, site: Site) -> str | None:
     """Name the part that the model lacks for this site, such as "no MLP", or return None."""
     from sinkjax.model.positions import AddedPosition  # deferred because it imports JAX, which declaring edits does not need
 
-    if config.mlp_width is None and site in (Site.RESID_MID, Site.MLP_IN, Site.NEURON, Site.MLP_OUT):
-        return "no MLP"
-    if config.experts is None and site == Site.ROUTER:
-        return "no experts"
-    if not config.ropes and site == Site.POSITION:
-        return "no rotary positions"
-    if not isinstance(config.position, AddedPosition) and site == Site.POSITION_VECTOR:
-        return "no position vectors"
-    return None
+    needed = {
+        "no MLP": config.mlp_width is None and site in (Site.RESID_MID, Site.MLP_IN, Site.NEURON, Site.MLP_OUT),
+        "no experts": config.experts is None and site == Site.ROUTER,
+        "no rotary positions": not config.ropes and site == Site.POSITION,
+        "no position vectors": not isinstance(config.position, AddedPosition) and site == Site.POSITION_VECTOR,
+    }
+    return next((missing for missing, here in needed.items() if here), None)
 
 
 def axis_size(config: Config, axis: str) -> int:

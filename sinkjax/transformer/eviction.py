@@ -155,12 +155,8 @@ class ScoredCache:
         def take(x: jax.Array) -> jax.Array:
             return jnp.take_along_axis(x, chosen.reshape(*chosen.shape, *[1] * (x.ndim - 3)), axis=1)
 
-        return {
-            "k": take(jnp.concatenate([state["k"], k], axis=1)),
-            "v": take(jnp.concatenate([state["v"], v], axis=1)),
-            "position": take(position),
-            "score": take(score),
-        }
+        keys, values = (jnp.concatenate([old, new], axis=1) for old, new in ((state["k"], k), (state["v"], v)))
+        return {"k": take(keys), "v": take(values), "position": take(position), "score": take(score)}
 
 
 CachePolicy = Streaming | ScoredCache
