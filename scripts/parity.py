@@ -98,9 +98,9 @@ def random_models() -> list[tuple[Kind, list[dict[str, float]]]]:
                 exact, _ = observe(sinkjax.load(folder, dtype="float64"), tokens, LENGTHS)
             single, _ = observe(sinkjax.load(folder, dtype="float32"), tokens, LENGTHS)
             with reference.without_float32_casts():
-                differences = [largest_difference(exact, reference.read_model(Path(folder)), tokens)]
+                differences = [largest_difference(exact, small.read_model(Path(folder)), tokens)]
             differences += [
-                largest_difference(ours, reference.read_model(Path(folder), dtype), tokens)
+                largest_difference(ours, small.read_model(Path(folder), dtype), tokens)
                 for ours, dtype in ((exact, torch.float64), (single, torch.float32))
             ]
         rows.append((kind, differences))
@@ -112,7 +112,7 @@ def largest_difference(ours: Seen, model: torch.nn.Module, tokens: np.ndarray) -
     """Over all prompts, each alone in transformers and in one padded batch here."""
     largest = dict.fromkeys(("logits", "hidden"), 0.0)
     for b, length in enumerate(LENGTHS):
-        theirs = reference.observe(model, tokens[b : b + 1, :length])
+        theirs = small.observe(model, tokens[b : b + 1, :length])
         for name in largest:
             difference = np.abs(ours[name][b][..., :length, :] - theirs[name][0]).max()
             largest[name] = max(largest[name], float(difference))
@@ -130,9 +130,9 @@ def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, dict[s
             runs["sinkjax", dtype], records[dtype] = observe(sinkjax.load(preset, dtype=dtype), tokens)
         print("SmolLM2", dtype, flush=True)
     with reference.without_float32_casts():
-        runs["transformers", "float64"] = reference.observe(reference.smollm2(torch.float64), tokens)
+        runs["transformers", "float64"] = small.observe(reference.smollm2(torch.float64), tokens)
     for dtype in ("float32", "bfloat16"):
-        runs["transformers", dtype] = reference.observe(reference.smollm2(getattr(torch, dtype)), tokens)
+        runs["transformers", dtype] = small.observe(reference.smollm2(getattr(torch, dtype)), tokens)
     exact = "transformers", "float64"
     pairs = [(("sinkjax", dtype), ("transformers", dtype)) for dtype in ("float64", "float32", "bfloat16")]
     pairs += [((side, dtype), exact) for dtype in ("float32", "bfloat16") for side in ("sinkjax", "transformers")]

@@ -81,14 +81,6 @@ def test_a_key_that_must_be_stated_has_no_default(key):
     assert read(without(LLAMA, key), assume={key: LLAMA[key]}) == read(LLAMA)
 
 
-def test_llama_1_and_2_load_as_published_and_what_they_leave_out_is_reported():
-    gaps = ("rope_theta", "num_key_value_heads", "head_dim", "attention_bias", "mlp_bias")
-    config, assumed = read_config(without(LLAMA, *gaps), "config.json")
-    assert assumed == {"rope_theta": 10000.0, "num_key_value_heads": 4, "head_dim": 4, "attention_bias": False, "mlp_bias": False}
-    assert config.kv_heads == 4
-    assert config.position.theta == 10000.0
-
-
 def test_a_mistral_window_holds_in_every_layer():
     assert read(MISTRAL).windows == (8, 8)
     assert read(MISTRAL | {"sliding_window": None}).windows is None

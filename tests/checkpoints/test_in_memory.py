@@ -37,7 +37,7 @@ def logits(model: sinkjax.Model) -> np.ndarray:
 
 @torch.no_grad()
 def theirs(model: Any) -> np.ndarray:
-    return reference.as_numpy(model(torch.as_tensor(TOKENS), use_cache=False).logits)
+    return small.as_numpy(model(torch.as_tensor(TOKENS), use_cache=False).logits)
 
 
 def same(first: sinkjax.Model, second: sinkjax.Model) -> None:

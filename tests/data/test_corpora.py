@@ -143,15 +143,6 @@ def test_choice_is_the_same_in_every_version_and_process():
     assert found.texts[0].startswith("LONDON, Tuesday - Robusta coffee futures rose")
 
 
-def test_order_comes_from_the_text_and_not_from_its_place(tmp_path):
-    lines = [f"Paragraph number {i} of the file." for i in range(40)]
-    (tmp_path / "a.txt").write_text("\n".join(lines))
-    (tmp_path / "b.txt").write_text("\n\n".join([*reversed(lines), lines[3]]))
-    a, b = (passages(tmp_path / name, 40, length=5) for name in ("a.txt", "b.txt"))
-    assert a.texts == b.texts
-    assert (a.sha256, a.source) == (b.sha256, "file a.txt")
-
-
 def test_headings_and_empty_lines_are_no_paragraphs(tmp_path):
     path = tmp_path / "wiki.test.raw"
     path.write_bytes("\ufeff".encode() + "\r\n".join([*(row.strip("\n") for row in ROWS), " a = b . "]).encode())

@@ -27,15 +27,6 @@ def test_pieces_join_to_their_documents_and_begin_with_white_space(documents, si
         assert after.first or after.text[0].isspace() or not any(map(str.isspace, before.text[1:]))
 
 
-@given(TEXTS, st.integers(1, 60))
-def test_groups_hold_every_piece_in_its_order(documents, size):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "GROUP", size)
-        found = list(vocabulary.groups(vocabulary.cut(documents)))
-    assert [piece for group in found for piece in group] == list(vocabulary.cut(documents))
-    assert all(sum(len(piece.text) for piece in group) < size + vocabulary.PIECE for group in found)
-
-
 @given(st.lists(st.text("aé🐋 ", max_size=9), max_size=5), st.integers(1, 60))
 def test_the_beginning_is_so_many_bytes_and_no_half_character(documents, limit):
     found = "".join(text for _, text in vocabulary.beginning([("", text) for text in documents], limit)).encode()

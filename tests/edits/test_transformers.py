@@ -11,7 +11,7 @@ from transformers import AttentionInterface
 
 import sinkjax
 from sinkjax import Probe, add_logit, attend_self, compose, mask_key, swap_embeddings
-from tests.model import reference
+from tests.model import families, reference
 from tests.model.prose import PASSAGES
 
 pytestmark = pytest.mark.long
@@ -42,7 +42,7 @@ def observe(tokens: np.ndarray, edit_scores: ScoreEdit, order: list[int] | None 
     rows = model.model.embed_tokens(torch.as_tensor(tokens)).detach()
     model.set_attn_implementation("edited_scores")
     try:
-        seen = reference.observe(model, embeddings=rows if order is None else rows[:, order])
+        seen = families.observe(model, embeddings=rows if order is None else rows[:, order])
     finally:
         model.set_attn_implementation("eager")
     T = tokens.shape[1]

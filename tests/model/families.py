@@ -12,8 +12,6 @@ import torch
 import transformers as hf
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from tests.model.reference import as_numpy
-
 VOCABULARY, LAYERS, WINDOW, CONTEXT = 41, 2, 4, 32
 LENGTHS = (6, 11)  # the longer one beyond every window, and beyond the original context of LongRoPE
 EAGER = {"attn_implementation": "eager", "experts_implementation": "eager"}  # the other kinds of experts have no float64
@@ -62,11 +60,6 @@ def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def even(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a family without key-value heads."""
-    return without(values, "num_key_value_heads")
-
-
 def partial(values: dict[str, Any], turn: Turn) -> dict[str, Any]:
     """The values with a part of each head rotated, at least two pairs wherever heads are wide enough."""
     values["rope_parameters"]["partial_rotary_factor"] = turn.one(0.5, 1.0)
@@ -94,7 +87,7 @@ def gpt2(turn: Turn) -> PreTrainedConfig:
 
 
 def gpt_neox(turn: Turn) -> PreTrainedConfig:
-    values = partial(even(common(turn)), turn)
+    values = partial(without(common(turn), "num_key_value_heads"), turn)
     return hf.GPTNeoXConfig(
         **values, use_parallel_residual=turn.flag(), attention_bias=turn.flag(), hidden_act=turn.one("gelu", "gelu_fast")
     )
@@ -180,17 +173,15 @@ def smollm3(turn: Turn) -> PreTrainedConfig:
     return hf.SmolLM3Config(**values, use_sliding_window=turn.flag(), sliding_window=WINDOW)
 
 
-def mixture(turn: Turn, **more: Any) -> dict[str, Any]:
-    """The values of a mixture of experts."""
-    count = turn.one(3, 5)
-    return common(turn, num_experts_per_tok=turn.one(1, 2, 3), sliding_window=turn.one(None, WINDOW), **more) | {
-        "num_local_experts": count
-    }
+def mixture(turn: Turn, count: str = "num_local_experts", **more: Any) -> dict[str, Any]:
+    """The values of a mixture of experts. count: the key of their number."""
+    more[count] = turn.one(3, 5)
+    return common(turn, num_experts_per_tok=turn.one(1, 2, 3), sliding_window=turn.one(None, WINDOW), **more)
 
 
 def qwen3_moe(turn: Turn) -> PreTrainedConfig:
-    values = mixture(turn, moe_intermediate_size=20, norm_topk_prob=turn.flag(), use_sliding_window=False, head_dim=6)
-    values = without(values, "num_local_experts") | {"num_experts": values["num_local_experts"]}
+    sizes = {"moe_intermediate_size": 20, "head_dim": 6, "use_sliding_window": False}
+    values = mixture(turn, "num_experts", **sizes, norm_topk_prob=turn.flag())
     return hf.Qwen3MoeConfig(**values, attention_bias=turn.flag())
 
 
@@ -245,8 +236,8 @@ def ministral(turn: Turn) -> PreTrainedConfig:
 
 
 def olmoe(turn: Turn) -> PreTrainedConfig:
-    values = without(mixture(turn, norm_topk_prob=turn.flag(), attention_bias=turn.flag()), "sliding_window")
-    return hf.OlmoeConfig(**without(values, "num_local_experts") | {"num_experts": values["num_local_experts"]})
+    values = mixture(turn, "num_experts", norm_topk_prob=turn.flag(), attention_bias=turn.flag())
+    return hf.OlmoeConfig(**without(values, "sliding_window"))
 
 
 def apertus(turn: Turn) -> PreTrainedConfig:
@@ -347,27 +338,43 @@ def read_model(folder: Path, dtype: torch.dtype = torch.float64, attention: str 
 
 
 @torch.no_grad()
-def observe(model: PreTrainedModel, tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """One unpadded prompt, int [T]: logits [T, V], what each block gives [L, T, d], attention [L, H, T, T]."""
+def observe(
+    model: PreTrainedModel, tokens: np.ndarray | None = None, embeddings: torch.Tensor | None = None
+) -> dict[str, np.ndarray]:
+    """Unpadded prompts, given as int [B, T] or as embeddings [B, T, d].
+
+    Returns logits [B, T, V], hidden [B, L + 1, T, d] (the last before the final norm) and attention [B, L, H, T, T].
+    """
     (blocks,) = (
         module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and "Norm" not in str(module[0])[:9]
     )
-    given: list[torch.Tensor] = []
+    hidden: list[torch.Tensor] = []
+
+    def keep_input(module: Any, inputs: Any, options: Any) -> None:
+        hidden.append(inputs[0] if inputs else options["hidden_states"])
 
     def keep(module: Any, inputs: Any, output: Any) -> None:
-        given.append(output[0] if isinstance(output, tuple) else output)
+        hidden.append(output[0] if isinstance(output, tuple) else output)
 
-    hooks = [block.register_forward_hook(keep) for block in blocks]
+    hooks = [blocks[0].register_forward_pre_hook(keep_input, with_kwargs=True)]
+    hooks += [block.register_forward_hook(keep) for block in blocks]
+    given = {"input_ids": torch.as_tensor(tokens)} if embeddings is None else {"inputs_embeds": embeddings}
     try:
-        output = model(input_ids=torch.as_tensor(tokens)[None], output_attentions=True, use_cache=False)
+        output = model(**given, output_attentions=True, use_cache=False)
     finally:
         for hook in hooks:
             hook.remove()
+    logits = as_numpy(output.logits)
     return {
-        "logits": as_numpy(output.logits)[0],
-        "resid": np.stack([as_numpy(x).reshape(len(tokens), -1) for x in given]),
-        "attention": np.stack([as_numpy(x)[0] for x in output.attentions]),
+        "logits": logits,
+        "hidden": np.stack([as_numpy(x).reshape(*logits.shape[:2], -1) for x in hidden], axis=1),
+        "attention": np.stack([as_numpy(x) for x in output.attentions], axis=1),
     }
+
+
+def as_numpy(x: torch.Tensor) -> np.ndarray:
+    """A tensor as an array; bfloat16, which numpy lacks, as float32."""
+    return (x.to(torch.float32) if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()
 
 
 def stated(folder: Path) -> dict[str, Any]:

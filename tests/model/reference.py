@@ -6,18 +6,16 @@ import functools
 import importlib.util
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -26,7 +24,10 @@ from transformers import (
 )
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+from tests.model.families import write_random
+
 VOCABULARY, LAYERS, WINDOW = 53, 3, 5
+FAMILIES = ("llama", "mistral", "qwen2")
 ORIGINAL = 12  # tokens of original context: the longer test prompts lie beyond it
 LENGTHS = (9, 15, 24)  # ascending, as transformers' dynamic RoPE recomputes its base only when a prompt is longer than the last
 
@@ -42,18 +43,9 @@ ROPES: dict[str, dict[str, Any]] = {
     "yarn-mscale": YARN | {"mscale": 1.2, "mscale_all_dim": 0.7, "beta_fast": 2.0, "beta_slow": 0.5},
     "yarn-untruncated": YARN | {"attention_factor": 1.3, "truncate": False, "beta_fast": 4.0, "beta_slow": 0.25},
 }
-AXES: dict[str, Sequence] = {
-    "family": ("llama", "mistral", "qwen2"),
-    "heads": ((4, 4), (6, 2), (4, 1)),
-    "head_dim": (None, 16),
-    "tied": (False, True),
-    "rope": tuple(ROPES),
-    "spelling": ("rope_parameters", "rope_type", "type"),
-}
-CYCLED: dict[str, Sequence] = {
-    "activation": ("silu", "gelu", "gelu_pytorch_tanh", "relu"),
-    "biases": ((False, False), (True, False), (False, True), (True, True)),
-}
+SPELLINGS = ("rope_parameters", "rope_type", "type")
+HEADS = ((4, 4), (6, 2), (4, 1))
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
 
 
 @dataclass(frozen=True)
@@ -80,27 +72,16 @@ class Kind:
         return "-".join(parts)
 
 
-def kinds(seed: int = 0) -> list[Kind]:
-    """A sample of the product of AXES in which every pair of values of two axes occurs; CYCLED axes take turns."""
-    rng = np.random.default_rng(seed)
-
-    def pairs(row: tuple[int, ...]) -> set:
-        return set(itertools.combinations(enumerate(row), 2))
-
-    product = list(itertools.product(*(range(len(values)) for values in AXES.values())))
-    missing, rows = set().union(*map(pairs, product)), []
-    while missing:
-        tried = [product[i] for i in rng.choice(len(product), 200, replace=False)]
-        rows.append(max(tried, key=lambda row: len(pairs(row) & missing)))
-        missing -= pairs(rows[-1])
-    turns = itertools.cycle(rng.permutation(list(itertools.product(*(range(len(values)) for values in CYCLED.values())))))
-    return [
-        Kind(
-            **{name: AXES[name][i] for name, i in zip(AXES, row, strict=True)},
-            **{name: CYCLED[name][i] for name, i in zip(CYCLED, turn, strict=True)},
-        )
-        for row, turn in zip(rows, turns, strict=False)
-    ]
+def kinds() -> list[Kind]:
+    """Each kind of rotary positions in each family, and in each spelling; the other options take turns."""
+    found = []
+    for turn, (row, of_family) in enumerate(itertools.product(range(len(ROPES)), range(len(FAMILIES)))):
+        of_rope = (row + 2 * of_family + 2) % len(ROPES)  # the first of each family is scaled: only these are in `make test`
+        rope, family, spelling = [*ROPES][of_rope], FAMILIES[of_family], SPELLINGS[(of_rope + of_family) % 3]
+        heads = HEADS[(of_rope + 2 * of_family) % 3]
+        head_dim, tied, biases = (None, 16)[turn % 2], turn % 4 > 1, (turn % 8 < 4, turn % 5 < 3)
+        found.append(Kind(family, heads, head_dim, tied, rope, spelling, ACTIVATIONS[turn % 4], biases))
+    return found
 
 
 def transformers_config(kind: Kind) -> Any:
@@ -128,13 +109,7 @@ def transformers_config(kind: Kind) -> Any:
 
 def write_model(kind: Kind, folder: Path, seed: int = 0) -> None:
     """A model folder with random float64 weights of which none is trivial: gains differ from 1 and biases from 0."""
-    model = AutoModelForCausalLM.from_config(transformers_config(kind)).double()
-    noise = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            drawn = torch.randn(parameter.shape, generator=noise, dtype=torch.float64)
-            parameter.copy_(0.7 * drawn * parameter.shape[-1] ** -0.5 if parameter.ndim == 2 else 0.3 * drawn + (parameter != 0))
-    model.save_pretrained(folder)
+    write_random(transformers_config(kind), seed, folder)
     path = folder / "config.json"
     path.write_text(json.dumps(respell(json.loads(path.read_text()), kind.spelling)))
 
@@ -147,11 +122,6 @@ def respell(config: dict[str, Any], spelling: str) -> dict[str, Any]:
     theta, kind = table.pop("rope_theta"), table.pop("rope_type")
     scaling = None if kind == "default" else {spelling: kind, **table}
     return config | {"rope_theta": theta, "rope_scaling": scaling}
-
-
-def read_model(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
-    """A model folder as transformers reads it."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
 
 
 @contextmanager
@@ -168,36 +138,6 @@ def without_float32_casts() -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(default)
-
-
-@torch.no_grad()
-def observe(
-    model: PreTrainedModel, tokens: np.ndarray | None = None, embeddings: torch.Tensor | None = None
-) -> dict[str, np.ndarray]:
-    """Unpadded prompts through transformers, given as int [B, T] or as embeddings [B, T, d].
-
-    Returns logits [B, T, V], hidden [B, L + 1, T, d] (the last before the final norm) and attention [B, L, H, T, T].
-    """
-    hidden: list[torch.Tensor] = []
-    blocks = model.model.layers
-    hooks = [blocks[0].register_forward_pre_hook(lambda module, inputs: hidden.append(inputs[0]))]
-    hooks += [block.register_forward_hook(lambda module, inputs, output: hidden.append(output)) for block in blocks]
-    given = {"input_ids": torch.as_tensor(tokens)} if embeddings is None else {"inputs_embeds": embeddings}
-    try:
-        output = model(**given, output_attentions=True, use_cache=False)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return {
-        "logits": as_numpy(output.logits),
-        "hidden": np.stack([as_numpy(x) for x in hidden], axis=1),
-        "attention": np.stack([as_numpy(x) for x in output.attentions], axis=1),
-    }
-
-
-def as_numpy(x: torch.Tensor) -> np.ndarray:
-    """A tensor as an array; bfloat16, which numpy lacks, as float32."""
-    return (x.to(torch.float32) if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()
 
 
 @functools.cache

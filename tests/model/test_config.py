@@ -8,19 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-import sinkjax
 from sinkjax.model import params
-
-
-@pytest.mark.parametrize("name", ["norm", "position", "kv_heads", "head_dim", "tied"])
-def test_nothing_that_a_checkpoint_must_state_has_a_default(tiny_config, name: str) -> None:
-    stated = {field.name: getattr(tiny_config, field.name) for field in dataclasses.fields(tiny_config) if field.name != name}
-    with pytest.raises(TypeError, match=name):
-        sinkjax.Config(**stated)
-
-
-T = 6
-TOKENS = np.arange(12).reshape(2, T)
 
 
 def test_a_leaf_does_not_depend_on_other_leaves(tiny_config) -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
 import sinkjax
 from sinkjax import Probe
@@ -27,7 +24,6 @@ from sinkjax.model.normalisers import (
     Normaliser,
     PNorm,
     Sigmoid,
-    SinkLogit,
 )
 from sinkjax.model.rotary import Rope
 from tests.model.variants import WEIGHTS, bare, by_numpy, draw
@@ -116,16 +112,6 @@ def test_gradients_are_those_of_differences(name: str, rng: np.random.Generator)
         up, down = (np.asarray(function(name)(s + sign * step, seen)) for sign in (1, -1))
         slopes[place] = ((up - down) * wave).sum() / 2e-6
     np.testing.assert_allclose(gradient(name)(s, params, seen)[0], slopes, rtol=1e-5, atol=1e-8)
-
-
-def test_a_sink_logit_is_that_of_gpt_oss_in_transformers(rng: np.random.Generator) -> None:
-    q, k, v = rng.normal(size=(3, 2, H, S, 5))
-    seen = np.tril(np.ones((S, S), bool))
-    module = SimpleNamespace(sinks=torch.as_tensor(SINK), num_key_value_groups=1, training=False)
-    mask = torch.as_tensor(np.where(seen, 0, -1e30))
-    _, want = eager_attention_forward(module, *(torch.as_tensor(x) for x in (q, k, v)), mask, 0.4)
-    weights = SinkLogit().weights(jnp.asarray(0.4 * q @ k.swapaxes(-1, -2)), jnp.asarray(seen), {"sink": jnp.asarray(SINK)})
-    np.testing.assert_allclose(weights, want, rtol=1e-12, atol=1e-15)
 
 
 def test_the_names_in_configs_are_those_of_the_table() -> None:

@@ -64,13 +64,6 @@ def test_a_rotation_is_orthogonal_with_entries_of_one_size(n: int) -> None:
     assert np.allclose(np.abs(whole), n**-0.5)
 
 
-@pytest.mark.parametrize("n", [3, 7, 26, 172])
-def test_widths_without_a_hadamard_matrix_have_blocks(n: int) -> None:
-    whole, twos = functools.reduce(np.kron, factors(n)), n & -n
-    assert np.allclose(whole @ whole.T, np.eye(n))
-    assert np.allclose(np.abs(whole), np.kron(np.eye(n // twos), np.full((twos, twos), twos**-0.5)))
-
-
 @pytest.mark.parametrize("n", [8, 36, 26, 256])
 def test_rotating_is_a_product_with_that_matrix_and_back_undoes_it(rng, n: int) -> None:
     with jax.enable_x64(True):

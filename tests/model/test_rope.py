@@ -52,11 +52,3 @@ def test_dynamic_frequencies_belong_to_each_prompt_and_start_beyond_the_original
     assert (scaled[3, 1:] < scaled[2, 1:]).all()
     # Twice the context at factor 2: the base is 2 * 2 - 1 = 3 times as large, to the power of 8 / 6.
     np.testing.assert_allclose(scaled[3], (1e4 * 3 ** (8 / 6)) ** (-np.arange(0, 8, 2) / 8), rtol=1e-14)
-
-
-def test_pairs_are_half_split(rng: np.random.Generator) -> None:
-    x = rng.standard_normal((1, 1, 1, 6)).astype(np.float32)
-    quarter_turn = jnp.array([[[0.0, 1.0, 0.0]]])  # the sine of the middle pair (1, 4); the other pairs stay
-    turned = np.asarray(rope.rotate(x, 1 - quarter_turn, quarter_turn))[0, 0, 0]
-    old = x[0, 0, 0]
-    np.testing.assert_array_equal(turned, [old[0], -old[4], old[2], old[3], old[1], old[5]])

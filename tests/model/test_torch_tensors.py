@@ -10,7 +10,7 @@ import torch
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.batch import as_array, dense
+from sinkjax.model.batch import as_array
 
 READ: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "COO that needs a gradient": lambda tensor: tensor.to_sparse().requires_grad_(),
@@ -49,8 +49,3 @@ def test_tokens_lengths_and_steering_vectors_may_be_tensors() -> None:
     edits = [sinkjax.edit("resid", "add", value, layers=1) for value in (vector.clone().requires_grad_(), vector.float().numpy())]
     ours = sinkjax.forward(model, tokens.to_sparse(), lengths=lengths.to_sparse(), edits=edits[0]).logits
     np.testing.assert_array_equal(ours, sinkjax.forward(model, tokens, lengths=lengths, edits=edits[1]).logits)
-
-
-def test_a_dense_tensor_is_not_copied() -> None:
-    tensor = torch.randn(3, requires_grad=True)
-    assert dense("x", tensor).data_ptr() == tensor.data_ptr()

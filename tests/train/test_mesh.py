@@ -14,7 +14,7 @@ from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import BackcopyTraining
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Pretrain
-from sinkjax.train.mesh import mesh_of, place_batches, place_held_out, rows_here
+from sinkjax.train.mesh import mesh_of, place_held_out
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import arrays, table
 from sinkjax.train.step import gradient_of
@@ -57,16 +57,6 @@ def test_a_state_is_drawn_where_it_is_stored_with_the_bits_of_one_device():
     for leaf, want, where in zip(*map(jax.tree.leaves, (devices.begin(), initial_state(task), devices.where)), strict=True):
         np.testing.assert_array_equal(leaf, want)
         assert leaf.sharding == where
-
-
-def test_a_device_gets_its_rows_of_a_batch_and_no_others(rng):
-    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
-    whole = rng.integers(0, 300, (2, 3, 8, 17))
-    assert rows_here(mesh, 8).tolist() == [*range(8)]
-    placed = place_batches({"tokens": whole}, mesh, 8)["tokens"]
-    for shard in placed.addressable_shards:
-        number = jax.devices().index(shard.device) // 2
-        np.testing.assert_array_equal(shard.data, whole[:, :, 2 * number : 2 * number + 2])
 
 
 def test_the_rows_of_a_micro_batch_and_of_an_evaluation_are_divided_among_devices():

@@ -5,25 +5,12 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sinkjax.train import step
-from sinkjax.train.run_parallel import RunParallel, deal
+from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import arrays, table
 from sinkjax.train.trained import initial_state
 from tests.train.linear import Linear, Regression
-
-
-@given(st.integers(1, 9), st.integers(1, 5), st.data())
-def test_a_deal_gives_each_run_one_slot_and_each_device_its_share(devices, each, data):
-    slots = devices * each
-    going = data.draw(st.lists(st.integers(0, 99), min_size=1, max_size=slots, unique=True))
-    numbers, places = deal(going, devices, slots)
-    assert numbers[places].tolist() == going
-    assert (np.delete(numbers, places) > 99).all()
-    counts = np.bincount(places // each, minlength=devices)
-    assert counts.max() - counts.min() <= 1
 
 
 @pytest.mark.mesh

@@ -36,11 +36,6 @@ def test_the_least_memory_counts_the_copies_of_the_optimiser(optimiser, copies):
     assert low * size < least_bytes(registry.task(config)) < high * size
 
 
-def test_what_is_kept_grows_with_the_batch_and_holds_the_logits():
-    (*_, one), (*_, two) = parts(micro_batch=2), parts(micro_batch=4)
-    assert two - one > 2 * CONFIG.context * CONFIG.vocabulary * 4
-
-
 def test_a_task_that_makes_its_data_is_planned_too():
     config = TriggerTraining(width=8, length=8, batch=4)
     assert min(training_bytes(registry.task(config)).values()) > 0

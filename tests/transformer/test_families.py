@@ -42,8 +42,8 @@ def largest_differences(folder: Path, found: dict[str, np.ndarray], dtype: torch
     """Over prompts, each alone and unpadded in transformers."""
     model, largest = small.read_model(folder, dtype), dict.fromkeys(found, 0.0)
     for b, length in enumerate(small.LENGTHS):
-        want = small.observe(model, TOKENS[b, :length])
-        later = np.arange(length, 0, -1)
+        want = {name: array[0] for name, array in small.observe(model, TOKENS[b : b + 1, :length]).items()}
+        want["resid"], later = want["hidden"][1:], np.arange(length, 0, -1)
         want["attention_received"] = want["attention"].sum(axis=-2) / later  # it is causal: only queries key <= i count
         here = {
             "logits": found["logits"][b, :length],

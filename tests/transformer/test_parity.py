@@ -12,6 +12,7 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, Site
 from tests.model import reference
+from tests.model.families import observe, read_model
 from tests.model.reference import LENGTHS, VOCABULARY, Kind
 
 pytestmark = pytest.mark.apart
@@ -54,9 +55,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def assert_same(case: Case, atol: float) -> None:
     """Each prompt, alone and unpadded in transformers, has the logits, hidden states and maps it has in sinkjax's batch."""
-    model = reference.read_model(case.folder)
+    model = read_model(case.folder)
     for b, length in enumerate(LENGTHS):
-        want = reference.observe(model, case.tokens[b : b + 1, :length])
+        want = observe(model, case.tokens[b : b + 1, :length])
         assert want["logits"].dtype == np.float64
         np.testing.assert_allclose(case.logits[b, :length], want["logits"][0], rtol=0, atol=atol)
         np.testing.assert_allclose(case.hidden[b, :, :length], want["hidden"][0], rtol=0, atol=atol)

@@ -131,16 +131,3 @@ def test_gradients(config, both) -> None:
     run, params = bare_run(config, NAMED["sink-logit"], Probe())
     gradient = jax.jit(jax.grad(lambda params: (run(params).logits ** 2).mean()))
     close(*both(lambda: gradient(params)))
-
-
-def test_the_groups_cover_all_queries() -> None:
-    """Below 512 positions there is one; beyond, each has two blocks or more, and few keys are computed in vain."""
-    assert attention.query_groups(511) == [(0, 511)]
-    for length in (512, 600, 1024, 1025, 2048, 8192, 131_072):
-        groups = attention.query_groups(length)
-        assert [begin for begin, _ in groups] == [0, *[end for _, end in groups[:-1]]]
-        assert groups[-1][1] == length
-        assert all(end - begin > attention.tile_size(length) for begin, end in groups)
-        pairs = sum((end - begin) * end for begin, end in groups)
-        assert pairs <= length**2 * (0.5 + 0.6 / len(groups))
-    assert len(attention.query_groups(131_072)) == 16

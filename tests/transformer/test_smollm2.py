@@ -9,6 +9,7 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, Site
 from tests.model import reference
+from tests.model.families import observe
 from tests.model.prose import PASSAGES
 
 
@@ -28,7 +29,7 @@ def ours(smollm2, tokens: np.ndarray) -> sinkjax.forward:
 
 @pytest.fixture(scope="module")
 def theirs(tokens: np.ndarray) -> dict[str, np.ndarray]:
-    return reference.observe(reference.smollm2(), tokens)
+    return observe(reference.smollm2(), tokens)
 
 
 def test_logits(ours, theirs) -> None:
