@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import plain_name, read_text, regular, write
 from sinkjax.config_files.locations import Location
-from sinkjax.errors import SinkjaxError, short
+from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing, Section
 from sinkjax.viewing.maps import KeptMaps
 
@@ -26,15 +27,7 @@ class Picture:
     source: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KeptSection(Section):
-    """A section without its blocks and what it is drawn from."""
-
-    drawings: tuple[Picture, ...]  # type: ignore[assignment]
-    views: tuple[KeptMaps, ...]
-
-
-FIELDS = [field.name for field in dataclasses.fields(KeptSection) if field.name != "blocks"]  # of the file
+FIELDS = [field.name for field in dataclasses.fields(Section) if field.name != "blocks"]  # of the file
 
 
 def keep(section: Section, folder: Location) -> None:
@@ -72,17 +65,16 @@ def kept(folder: Location, figures: str) -> Section:
         SinkjaxError: The folder has no section, or a file is damaged, too large or missing.
     """
     file = folder / FILE
+    text = read_text(file, LARGEST)
     try:
-        values = json.loads(read_text(file, LARGEST))
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, SinkjaxError):
-            raise
         raise SinkjaxError(f"{file} is damaged: {error}") from None
-    if not isinstance(values, dict):
-        raise SinkjaxError(f"{file} must hold a mapping, not {short(values)}")
-    section = documents.build(KeptSection, values, str(file))
-    drawings = tuple(_drawing(picture, folder / figures) for picture in section.drawings)
-    return Section(**{name: getattr(section, name) for name in FIELDS} | {"drawings": drawings})
+    documents.convert(values, Mapping[str, Any], str(file))
+    pictures = documents.convert(values.get("drawings"), tuple[Picture, ...], f"{file}: drawings")
+    views = documents.convert(values.get("views"), tuple[KeptMaps, ...], f"{file}: views")
+    section = documents.build(Section, {**values, "drawings": (), "views": (), "blocks": ()}, str(file))
+    return dataclasses.replace(section, drawings=tuple(_drawing(each, folder / figures) for each in pictures), views=views)
 
 
 def _drawing(picture: Picture, folder: Location) -> Drawing:

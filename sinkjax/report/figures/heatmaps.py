@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ from sinkjax.report.figures.style import (
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 DECADES = 1e4  # the range of a logarithmic colour scale; smaller values share the darkest colour
@@ -39,16 +40,6 @@ TITLES, LETTERS = 100, 12  # characters of causal maps' titles over the width of
 LABEL_WIDTH = 11  # characters per inch of the label of a colour bar
 NARROWEST = 0.22  # as a share of the widest column
 MOST_TICKS = 16  # along one axis of a map
-
-
-@dataclass(frozen=True)
-class Colours:
-    """A colour scale. label: of its bar. limits: its ends. kind: its form. signed: whether colours diverge at its middle."""
-
-    label: str
-    limits: tuple[float, float]
-    kind: Literal["linear", "root", "log"] = "linear"
-    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,44 +55,51 @@ class MapColumn:
 class MapRow:
     """The maps of one quantity on one colour scale.
 
-    values: for each column float[x, y], NaN if missing. label: label of the colour bar. limits: ends of the scale, by default the
-    values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the scale. title: before
-    the name of y.
+    values: the maps, NaN if missing; for `grids` float[x, y] of each column. label: label of the colour bar. limits: ends of the
+    scale, by default the values' range. log: whether it is logarithmic. signed: whether colours diverge at the middle of the
+    scale. title: before the name of y. root: whether the scale is that of square roots.
     """
 
-    values: Sequence[NDArray[Any]]
+    values: Sequence[NDArray[Any]] | NDArray[Any]
     label: str
     limits: tuple[float, float] | None = None
     log: bool = False
     signed: bool = False
     title: str = ""
+    root: bool = False
+
+    def scale(self) -> Normalize:
+        """Return matplotlib's scale of these maps."""
+        from matplotlib.colors import LogNorm, Normalize, PowerNorm
+
+        finite = np.concatenate([values[np.isfinite(values)] for values in self.values])
+        low, high = self.limits or (float(finite.min()), float(finite.max()))
+        return PowerNorm(0.5, low, high) if self.root else (LogNorm if self.log else Normalize)(low, high)
 
 
 @styled
 def heatmaps(
-    rows: Sequence[Sequence[NDArray[Any]] | NDArray[Any]],
-    colours: Sequence[Colours],
+    rows: Sequence[MapRow],
     size: tuple[float, float],
-    titles: Sequence[str] = (),
+    titles: Sequence[str],
     labels: tuple[str, str] = ("", ""),
     xlabels: Sequence[str] = (),
-    ylabels: Sequence[str] = (),
+    ylabel: str = "",
     x: Sequence[Sequence[str]] = ((),),
     y: Sequence[str] = (),
     square: bool = True,
     widths: Sequence[float] | None = None,
     marked: int | None = None,
 ) -> Figure:
-    """Draw maps [row][column] with colour bars; only the last row may be shorter.
+    """Draw maps [row][column] float[y, x], NaN is grey; only the last row may be shorter. Rows of one label share a colour bar.
 
     Args:
-        rows: The maps, float[y, x], NaN (grey) if missing.
-        colours: One colour scale for all maps, or one for each row.
+        rows: The maps.
         size: Width and height of the figure, in inches.
         titles: Titles of the maps, row by row; maps without one have none.
         labels: The names of x and y for all maps.
         xlabels: The names of x below each column.
-        ylabels: The names of y next to each row.
+        ylabel: The name of y next to each row, below the row's title.
         x: The names of the cells from left to right, for all maps or for each column; by default cells are counted from 0.
         y: The names of all maps' cells.
         square: Whether cells are squares, with the first row of a map at the top; otherwise y counts upwards.
@@ -111,17 +109,14 @@ def heatmaps(
     Returns:
         A matplotlib figure.
     """
-    from matplotlib.colors import LogNorm, Normalize, PowerNorm
-
-    figure, columns, title_of = canvas(*size), len(rows[0]), iter(titles)
+    figure, columns, title_of = canvas(*size), len(rows[0].values), iter(titles)
     axes = figure.subplots(len(rows), columns, squeeze=False, sharex="col", sharey=True, width_ratios=widths)
     form: dict[str, Any] = {"origin": "upper", "aspect": "equal"} if square else {"origin": "lower", "aspect": "auto"}
-    norms: dict[str, Any] = {"linear": Normalize, "log": LogNorm, "root": lambda low, high: PowerNorm(0.5, low, high)}
-    for number, row in enumerate(rows):
-        scale = colours[number % len(colours)]
-        norm = norms[scale.kind](*scale.limits)
-        for column, (panel, values) in enumerate(zip(axes[number], row, strict=False)):
-            image = draw_map(panel, values, norm, scale.signed, **form)
+    bars = len({row.label for row in rows})
+    for line, row in zip(axes, rows, strict=True):
+        scale = row.scale()
+        for column, (panel, values) in enumerate(zip(line, row.values, strict=False)):
+            image = draw_map(panel, values, scale, row.signed, **form)
             panel.set_title(next(title_of, ""))
             share = widths[column] / sum(widths) if widths else 1 / columns
             inches = min(share * (size[0] - MARGIN), size[1] / len(rows) - TITLE if square else math.inf)
@@ -130,17 +125,16 @@ def heatmaps(
             if marked is not None:  # on the grey side of the map, which has no keys
                 start, end = (marked + 0.7 + len(values) / 6, marked), (marked + 0.7, marked)
                 panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": COLOURS[1], "lw": 1.6})
-        if number == len(rows) - 1 or len(colours) > 1:
-            place: dict[str, Any] = {"ax": list(axes[number])} if len(colours) > 1 else {"ax": axes, "shrink": 0.8}
+        line[0].set_ylabel(f"{row.title}\n{ylabel}".strip(), fontweight="bold" if labels[1] else None)
+        if bars > 1 or row is rows[-1]:
+            place: dict[str, Any] = {"ax": list(line)} if bars > 1 else {"ax": axes, "shrink": 0.8}
             bar = figure.colorbar(image, **place, pad=0.02, aspect=24)
-            bar.set_label(wrapped(scale.label, int(size[1] / len(colours) * LABEL_WIDTH)))
-            if scale.kind == "log":
+            bar.set_label(wrapped(row.label, int(size[1] / bars * LABEL_WIDTH)))
+            if row.log:
                 plain_ticks(bar.ax.yaxis)
-    leave_empty(axes, sum(map(len, rows)))
+    leave_empty(axes, sum(len(row.values) for row in rows))
     for panel, label in zip(axes[-1], xlabels, strict=False):
         panel.set_xlabel(label)
-    for panel, label in zip(axes[:, 0], ylabels, strict=False):
-        panel.set_ylabel(label, fontweight="bold" if labels[1] else None)
     figure.supxlabel(labels[0], fontsize=10)
     figure.supylabel(labels[1], fontsize=10)
     return figure
@@ -177,23 +171,11 @@ def grids(columns: Sequence[MapColumn], rows: Sequence[MapRow], y: Sequence[str]
     """
     most = max(len(column.x) for column in columns)
     widths = [max(len(column.x) / most, NARROWEST) for column in columns]
-    colours = []
-    for row in rows:
-        finite = np.concatenate([values[np.isfinite(values)] for values in row.values])
-        limits = row.limits or (float(finite.min()), float(finite.max()))
-        colours.append(Colours(row.label, limits, "log" if row.log else "linear", row.signed))
-    return heatmaps(
-        [[values.T for values in row.values] for row in rows],
-        colours,
-        (WIDTH, height * len(rows)),
-        [wrapped(column.title, max(int(width / sum(widths) * 72), 12)) for column, width in zip(columns, widths, strict=True)],
-        xlabels=[column.xlabel for column in columns],
-        ylabels=[f"{row.title}\n{ylabel}".strip() for row in rows],
-        x=[column.x for column in columns],
-        y=y,
-        square=False,
-        widths=widths,
-    )
+    letters = [max(int(width / sum(widths) * 72), 12) for width in widths]
+    titles = [wrapped(column.title, width) for column, width in zip(columns, letters, strict=True)]
+    upright = [replace(row, values=[values.T for values in row.values]) for row in rows]
+    x, xlabels, size = [column.x for column in columns], [column.xlabel for column in columns], (WIDTH, height * len(rows))
+    return heatmaps(upright, size, titles, xlabels=xlabels, ylabel=ylabel, x=x, y=y, square=False, widths=widths)
 
 
 def draw_patch(found: xarray.Dataset, tokens: Sequence[str] = ()) -> Figure:
@@ -222,7 +204,7 @@ def draw_patch(found: xarray.Dataset, tokens: Sequence[str] = ()) -> Figure:
 
 def heads(values: NDArray[Any], title: str, label: str) -> Figure:
     """Draw float[layer, head] from 0 to 1, as half of a page's line: layers count upwards, heads go across."""
-    return heatmaps([[values]], [Colours(label, (0, 1))], HALF, [title], xlabels=["head"], ylabels=["layer"], square=False)
+    return heatmaps([MapRow([values], label, (0, 1))], HALF, [title], xlabels=["head"], ylabel="layer", square=False)
 
 
 def activations(
@@ -239,11 +221,10 @@ def activations(
     Returns:
         A matplotlib figure.
     """
-    rows = in_rows(values, MOST_COLUMNS)
-    colours = Colours("largest |h|, mean over prompts (log scale)", limits or colour_limits(values), "log")
+    label, limits = "largest |h|, mean over prompts (log scale)", limits or colour_limits(values)
+    rows = [MapRow(row, label, limits, log=True) for row in in_rows(values, MOST_COLUMNS)]
     labels = "position", f"depth (0: embedding, {'l' if count_from else 'l + 1'}: after layer l)"
-    named = [wrapped(title, 36) for title in titles]
-    return heatmaps(rows, [colours], (WIDTH, 3.2 * len(rows)), named, labels, square=False)
+    return heatmaps(rows, (WIDTH, 3.2 * len(rows)), [wrapped(title, 36) for title in titles], labels, square=False)
 
 
 def colour_limits(values: NDArray[Any]) -> tuple[float, float]:
@@ -281,7 +262,7 @@ def by_layer(values: NDArray[Any], layers: Sequence[int], tokens: Sequence[str],
     Returns:
         A matplotlib figure.
     """
-    return _attention(in_rows(values, MOST_COLUMNS), [layer + count_from for layer in layers], tokens, ())
+    return _attention(in_rows(values, MOST_COLUMNS), [layer + count_from for layer in layers], tokens)
 
 
 def _side(columns: int) -> float:
@@ -289,14 +270,13 @@ def _side(columns: int) -> float:
     return min((WIDTH - MARGIN) / columns, 2.75)
 
 
-def _attention(rows: Sequence[Any], layers: Sequence[int], tokens: Sequence[str], runs: Sequence[str]) -> Figure:
+def _attention(rows: Sequence[Any], layers: Sequence[int], tokens: Sequence[str], runs: Sequence[str] = ()) -> Figure:
     """Draw attention between the first tokens on one colour scale, with tokens as ticks, as many as fit."""
-    rows = [causally(np.asarray(row)[..., : len(tokens), : len(tokens)]) for row in rows]
-    top = max(float(np.nanmax(row)) for row in rows)
-    colours = Colours("attention, mean over heads\n(square-root scale)", (0, max(top, 1.0)), "root")
-    size, names = (WIDTH, len(rows) * (_side(len(rows[0])) + TITLE)), [short(token) for token in tokens]
-    titles, labels = [f"layer {layer}" for layer in layers], ("key token", "query token")
-    return heatmaps(rows, [colours], size, titles, labels, ylabels=runs, x=[names], y=names)
+    shown = [causally(np.asarray(row)[..., : len(tokens), : len(tokens)]) for row in rows]
+    label, limits = "attention, mean over heads\n(square-root scale)", (0, max(1.0, *(float(np.nanmax(row)) for row in shown)))
+    maps = [MapRow(row, label, limits, title=run, root=True) for row, run in zip(shown, runs or [""] * len(shown), strict=True)]
+    size, names = (WIDTH, len(maps) * (_side(len(maps[0].values)) + TITLE)), [short(token) for token in tokens]
+    return heatmaps(maps, size, [f"layer {layer}" for layer in layers], ("key token", "query token"), x=[names], y=names)
 
 
 def causally(values: NDArray[Any]) -> NDArray[Any]:
@@ -324,20 +304,20 @@ def causal(
         A matplotlib figure.
     """
     titles, shown = [wrapped(title, TITLES // len(columns)) for title in columns], causally(values)
-    colours = Colours(label, (0, max(float(np.nanmax(shown)), np.finfo(float).tiny)))
-    names: dict[str, Any] = {"xlabels": ["key"] * len(columns), "ylabels": [f"{title}\nquery".strip() for title in rows]}
-    return heatmaps([*shown], [colours], _causal_size([*shown]), titles, **names, marked=marked)
+    limits = 0, max(float(np.nanmax(shown)), np.finfo(float).tiny)
+    maps = [MapRow(row, label, limits, title=title) for row, title in zip(shown, rows, strict=True)]
+    return heatmaps(maps, _causal_size(maps), titles, xlabels=["key"] * len(columns), ylabel="query", marked=marked)
 
 
 def gallery(values: NDArray[Any], titles: Sequence[str], label: str, marked: int) -> Figure:
     """Draw titled causal maps, at most five per row, on a scale from 0 to 1. values: float[map, query, key]; see `causal`."""
-    rows = in_rows(causally(values), 5)
-    named = [wrapped(title, TITLES // len(rows[0])) for title in titles]
-    return heatmaps(rows, [Colours(label, (0, 1))], _causal_size(rows), named, ("key", "query"), marked=marked)
+    rows = [MapRow(row, label, (0, 1)) for row in in_rows(causally(values), 5)]
+    named = [wrapped(title, TITLES // len(rows[0].values)) for title in titles]
+    return heatmaps(rows, _causal_size(rows), named, ("key", "query"), marked=marked)
 
 
-def _causal_size(rows: Sequence[Any]) -> tuple[float, float]:
-    columns = len(rows[0])
+def _causal_size(rows: Sequence[MapRow]) -> tuple[float, float]:
+    columns = len(rows[0].values)
     side = min((WIDTH - BAR) / columns, WIDEST)
     return columns * side + BAR, len(rows) * (side - LABELS / columns) + HEAD
 
