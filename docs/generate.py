@@ -29,7 +29,7 @@ from sinkjax import study as vocabulary
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import KEYS, SCALING_KEYS
 from sinkjax.checkpoints.settings import OnModel
-from sinkjax.cli.verbs import VERBS, overview
+from sinkjax.cli.verbs import VERBS, carry_out, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits import named
 from sinkjax.model.site import SITES
@@ -394,7 +394,7 @@ def commands() -> str:
 def _help(verb: str, *names: str) -> str:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        VERBS[verb]([*names, "--help"])
+        carry_out([verb, *names, "--help"])
     return shown.getvalue()
 
 

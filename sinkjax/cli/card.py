@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,6 @@ import tyro
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import read
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CARD_FILE, user_path
 from sinkjax.data.corpora import SOURCES, checked
@@ -78,9 +76,8 @@ class CardOptions(Options):
         return self.models[0]
 
 
-def card(arguments: Sequence[str]) -> None:
+def card(options: CardOptions) -> None:
     """describe a model's attention sinks: position, cause, maker, purpose and cost, each checked by an intervention"""
-    options = read(CardOptions, arguments, "card")
     refuse(not options.models, "name a model, such as smollm2-135m")
     if options.share or len(options.models) > 1 or is_card(options.model):
         of_cards(options)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from sinkjax.study.registry import Chosen, Own, as_series, choose, config_type, 
 
 GIGABYTE = 10**9
 
-Verb = Callable[[Sequence[str]], None]  # its name is the command's name, and its docstring the command's help
+Verb = Callable[[Any], None]  # its name is the command's name, and its docstring the command's help
 Listed = Callable[[], dict[str, str]]
 
 
@@ -70,10 +70,10 @@ class PlannedOptions:
         from sinkjax.runtime.hardware import axes_of
 
         given = self if isinstance(self, DeviceOptions) else DeviceOptions()
-        axes, memory = axes_of(given.mesh, given.devices), self.memory
-        if memory is not None and not 0 < memory * GIGABYTE < 2**63:
-            raise SinkjaxError(f"--memory must be a finite number of gigabytes above 0, not {memory}")
-        return axes, None if memory is None else int(memory * GIGABYTE), given.attention_impl
+        axes, memory = axes_of(given.mesh, given.devices), None if self.memory is None else self.memory * GIGABYTE
+        wrong = memory is not None and not 0 < memory < 2**63
+        refuse(wrong, f"--memory must be a finite number of gigabytes above 0, not {self.memory}")
+        return axes, None if memory is None else int(memory), given.attention_impl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,26 +107,27 @@ def own_study(path: str) -> Own:
     return open_own(user_path(path))
 
 
-def read_study(verb: Verb, listed: Listed, arguments: Sequence[str], plain: Any, with_devices: Any) -> tuple[str, Chosen, Any]:
+def read_study(verb: Verb, listed: Listed, arguments: Sequence[str], kind: Any) -> tuple[str, Chosen, Any]:
     """Return the study that the user types first: its name, the study as the options make it, and the options.
 
-    `--study` is read before the other options because the study decides which there are. A study that trains its own models has
-    the options `plain`, any other one `with_devices`; each type takes the type of the study's config.
+    `--study` is read before the other options because the study decides which there are: `kind` takes the type of its config,
+    and a study that does not train its own models also has `DeviceOptions`.
     """
     name, options = split_config(arguments, verb, listed)
     programs.typed(name)
-    file = None
-    for index, (option, value) in enumerate(itertools.pairwise([*options, ""])):
-        mark, equals, stated = option.partition("=")
-        if mark == "--study" and (stated or (value and not equals)):
-            file = stated or value
-            del options[index : index + 1 + (not equals)]
-            break
-    refuse(file is not None and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
-    chosen = choose(name, None if file is None else own_study(file))
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--study", nargs="?", const="")
+    stated, options = first.parse_known_args(options)
+    file: str | None = stated.study
+    refuse(file == "", "--study needs the file of your own study")
+    refuse(bool(file) and name.endswith(programs.SUFFIX), f"--study is for results and configs, and {name} is a study")
+    chosen = choose(name, own_study(file) if file else None)
     other = verb.__name__ == "sweep" and chosen.experiment != "sweep"
     refuse(other, f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
-    kind = (plain if trains(chosen.experiment) else with_devices)[config_type(chosen.experiment)]
+    form: Any = {"namespace": {"__doc__": kind.__doc__}, "frozen": True, "kw_only": True}
+    kind = kind[config_type(chosen.experiment)]
+    if not trains(chosen.experiment):
+        kind = dataclasses.make_dataclass("WithDevices", (), bases=(DeviceOptions, kind), **form)
     given = read(kind, options, f"{verb.__name__} {name}", config=chosen.config)
     named = {option.removeprefix("--").partition("=")[0] for option in options if option.startswith("--")}
     chosen = dataclasses.replace(chosen, config=given.config, unstated=chosen.unstated - named)
@@ -167,8 +168,8 @@ def asked_location(name: str) -> Location:
     Errors: as for `user_location`; content there would be lost with this process, or single files cannot be written there.
     """
     protocol = url_protocol(name)
-    if protocol == "memory":
-        raise SinkjaxError(f"{name} ends with this process, which would lose the results; choose a folder or an object store")
+    lost = f"{name} ends with this process, which would lose the results; choose a folder or an object store"
+    refuse(protocol == "memory", lost)
     refuse(protocol == "hf", f"{name} makes one commit per file, so it cannot hold results; choose a folder and upload it")
     return user_location(name)
 

@@ -7,13 +7,12 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import constants
 
-from sinkjax.cli.options import read
 from sinkjax.data import corpora
 from sinkjax.report.terminal import in_words, show
 from sinkjax.runtime.backend import CACHE_VARIABLE, cache_folder, host_memory
@@ -34,9 +33,8 @@ class DoctorOptions:
     """Show versions, devices, precision, caches, disk space and whether the Hub responds, on one screen for a bug report."""
 
 
-def doctor(arguments: Sequence[str]) -> None:
+def doctor(options: DoctorOptions) -> None:
     """show versions, devices, caches and whether the Hub responds, for a bug report"""
-    read(DoctorOptions, arguments, "doctor")
     show(f"sinkjax {__version__}", ("", ""), list(facts()))
 
 
@@ -53,8 +51,15 @@ def facts() -> Iterator[tuple[str, str]]:
     wide = "on" if jax.dtypes.canonicalize_dtype("float64") == "float64" else "off"
     yield "precision", f"float32, matrix products at 'highest' unless stated otherwise; float64 is {wide}"
     yield "memory", f"{in_words(host_memory())} available of {in_words(host_memory('MemTotal'))}"
-    for name, folder in _folders().items():
-        yield name, f"{folder}, {in_words(_free(folder))} free"
+    folders = {
+        "cache of sinkjax": cache_folder(),
+        "compiled programs": Path(os.environ.get(CACHE_VARIABLE) or cache_folder() / "programs"),
+        "cache of the hub": Path(constants.HF_HUB_CACHE),
+        "this folder": Path.cwd(),
+    }
+    for name, folder in folders.items():
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        yield name, f"{folder}, {in_words(shutil.disk_usage(there).free)} free"
     yield "hub", _hub()
     yield "environment", ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if os.environ.get(name)) or "nothing set"
 
@@ -75,20 +80,6 @@ def _devices() -> str:
         return f"{jax.default_backend()}, {jax.device_count()} x {jax.devices()[0].device_kind}"
     except RuntimeError as error:  # a plugin that does not match its jaxlib, or a missing platform
         return f"none: {str(error).splitlines()[0]}"
-
-
-def _folders() -> dict[str, Path]:
-    return {
-        "cache of sinkjax": cache_folder(),
-        "compiled programs": Path(os.environ.get(CACHE_VARIABLE) or cache_folder() / "programs"),
-        "cache of the hub": Path(constants.HF_HUB_CACHE),
-        "this folder": Path.cwd(),
-    }
-
-
-def _free(folder: Path) -> int:
-    """Return the free bytes at the location of a folder that may not exist yet."""
-    return shutil.disk_usage(next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())).free
 
 
 def _hub() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +13,7 @@ import tyro
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import Model, read
+from sinkjax.cli.options import Model
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.documents import parse
 from sinkjax.config_files.files import read_text, user_path, write
@@ -85,9 +85,8 @@ class EvaluateOptions(Options):
 COLUMNS = ("setting", "loss (nats)", "perplexity", "tokens", "minus the first row")
 
 
-def evaluate(arguments: Sequence[str]) -> None:
+def evaluate(options: EvaluateOptions) -> None:
     """print the loss of a model in use: quantised, with an evicting cache, edited; one row per setting"""
-    options = read(EvaluateOptions, arguments, "evaluate")
     refuse(
         options.sinks is not None and not options.window, "--sinks needs --window, the number of last tokens whose keys are kept"
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import DefaultModel, read
+from sinkjax.cli.options import DefaultModel
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import first_paragraph
@@ -50,9 +49,8 @@ class ExploreOptions(Options):
     """open the page in a browser; otherwise only print its address"""
 
 
-def explore(arguments: Sequence[str]) -> None:
+def explore(options: ExploreOptions) -> None:
     """edit a model interactively: attention, activations and predictions before and after"""
-    options = read(ExploreOptions, arguments, "explore")
     extras.require("the explorer", "explore", "starlette", "uvicorn")
     from sinkjax.explorer.launch import Served, answers_of
 

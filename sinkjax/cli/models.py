@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from sinkjax.cli.options import DefaultModel, read
+from sinkjax.cli.options import DefaultModel
+from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import write_new
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import unknown
 from sinkjax.runtime.backend import start_jax
 from sinkjax.study.registry import LIST, STARTER, source, studies
 
@@ -44,17 +44,15 @@ class SitesOptions:
     """precision of the parameters and activations"""
 
 
-def models(arguments: Sequence[str]) -> None:
+def models(options: ModelsOptions) -> None:
     """list the available models, or print one model's architecture"""
-    options = read(ModelsOptions, arguments, "models")
     from sinkjax.report.models import show_model, show_models
 
     show_models(options.verbose) if options.source is None else show_model(options.source, options.ignore_keys)
 
 
-def sites(arguments: Sequence[str]) -> None:
+def sites(options: SitesOptions) -> None:
     """list the sites of a model where edits act, with shapes and bytes"""
-    options = read(SitesOptions, arguments, "sites")
     start_jax("cpu", options.dtype)
     from sinkjax.report.models import show_sites
 
@@ -71,16 +69,14 @@ class StudyOptions:
     """a new file for a copy of its program"""
 
 
-def study(arguments: Sequence[str]) -> None:
+def study(options: StudyOptions) -> None:
     """print a study's program and text, or start your own from it"""
-    options = read(StudyOptions, arguments, "study")
     if (program := source(options.study)) is None:
         raise unknown("study", options.study, [*studies(), STARTER], f"; {LIST}, and a study of your own is its file")
     if options.copy is None:
         print(program.begin + (f"\n# {program.text_file}\n{program.text}" if program.text_file else ""), end="")
         return
-    if options.copy.suffix != program.suffix:
-        raise SinkjaxError(f"--copy needs a file that ends in {program.suffix}, not {options.copy}")
-    if not write_new(options.copy, program.begin):
-        raise SinkjaxError(f"{options.copy} already exists")
+    other = options.copy.suffix != program.suffix
+    refuse(other, f"--copy needs a file that ends in {program.suffix}, not {options.copy}")
+    refuse(not write_new(options.copy, program.begin), f"{options.copy} already exists")
     print(f"Change it, then: sinkjax run {options.copy}")

@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -63,26 +63,16 @@ HELP = ConstructorRegistry()
 
 
 @HELP.primitive_rule
-def _may_be_unset(info: PrimitiveTypeInfo) -> Any:
-    """Describe an option that may be None or () as tyro describes its values, with "none" for the empty default."""
-    kinds = tuple(kind for kind in get_args(info.type) if kind is not type(None))
-    empty: tuple[()] | None = None
-    like: Any
-    if info.type_origin is tuple and kinds[1:] == (...,):
-        empty, like = (), list[kinds[0]]  # type: ignore[valid-type]  # tyro's rule for tuples would be this one
-    elif info.type_origin is not tuple and len(kinds) < len(get_args(info.type)):
-        like = Union[kinds]  # noqa: UP007
-    else:
+def _with_none(info: PrimitiveTypeInfo) -> Any:
+    """Describe an option as tyro does, with "none" for the defaults None and ()."""
+    if HELP in info.markers:  # asked by the line below: tyro's own rules answer
         return None
-    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(like, info.markers))
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(info.type, {*info.markers, HELP}))
     if not isinstance(spec, PrimitiveConstructorSpec):
         return spec
-    shown, holds = spec.str_from_instance, spec.is_instance
-    return dataclasses.replace(
-        spec,
-        is_instance=lambda value: value == empty or isinstance(value, tuple) or holds(value),
-        str_from_instance=lambda value: ["none"] if value == empty else shown(value),
-    )
+    shown, names = spec.str_from_instance, re.sub(r"\{None\}\||\bNone,", "", spec.metavar)
+    given: Any = {"str_from_instance": lambda value: ["none"] if value in (None, ()) else shown(value)}
+    return dataclasses.replace(spec, metavar=names, **given)
 
 
 def _refusal(error: BaseException | None) -> SinkjaxError | None:

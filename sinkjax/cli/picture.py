@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ import tyro
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import Model, read
+from sinkjax.cli.options import Model
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path, write
 from sinkjax.errors import one_of
@@ -47,9 +46,8 @@ class PictureOptions(Options):
     """implementation of attention; one that returns no map to draw is an error"""
 
 
-def picture(arguments: Sequence[str]) -> None:
+def picture(options: PictureOptions) -> None:
     """draw a model's sink on a text: attention by head, one layer's map, largest activations"""
-    options = read(PictureOptions, arguments, "picture")
     out = user_path(options.out)
     one_of("kind of figure", out.suffix.removeprefix("."), KINDS)
     extras.require("a picture", "report")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from sinkjax.cli.common import DeviceOptions, PlannedOptions, read_study, studies
+from sinkjax.cli.common import PlannedOptions, read_study, studies
 from sinkjax.config_files.checks import refuse
 from sinkjax.errors import one_of
 from sinkjax.runtime.backend import start_jax
@@ -29,16 +29,11 @@ class PlanOptions(PlannedOptions, Generic[C]):
     """number of processes that fill the same stores, each with its own devices"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanWithDevicesOptions(DeviceOptions, PlanOptions[C], Generic[C]):
-    __doc__ = PlanOptions.__doc__
-
-
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
     written = any(argument.partition("=")[0] == "--out" for argument in arguments[1:])
     refuse(written, "sinkjax plan writes nothing, so it has no --out")
-    name, chosen, options = read_study(plan, studies, arguments, PlanOptions, PlanWithDevicesOptions)
+    name, chosen, options = read_study(plan, studies, arguments, PlanOptions)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.runtime.hardware import PLATFORMS, Hardware

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from sinkjax.cli.common import asked_location, own_study
-from sinkjax.cli.options import read
 from sinkjax.config_files.archives import SUFFIX, unpack
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import write
 from sinkjax.config_files.locations import Location, reached
 from sinkjax.config_files.programs import NotTyped
-from sinkjax.errors import SinkjaxError, printable
+from sinkjax.errors import printable
 from sinkjax.report.terminal import show, terminal
 from sinkjax.runtime.progress import say
 from sinkjax.study.registry import STORE_SUFFIX, choose
@@ -38,9 +36,8 @@ class ReportOptions:
     is made of the texts and numbers that the run kept"""
 
 
-def report(arguments: Sequence[str]) -> None:
+def report(options: ReportOptions) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two runs or stores"""
-    options = read(ReportOptions, arguments, "report")
     results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
     from sinkjax.report.page import page
     from sinkjax.report.training import is_training, training_section
@@ -79,8 +76,7 @@ def _rebuilt(results: Location, study: str | None) -> tuple[Section | Report, Lo
             raise
         say(f"shown as the run kept it, because {error}")
         return kept, folder
-    if chosen.folder is None:
-        raise SinkjaxError(f"{results} is a config, not the results of a run")
+    refuse(chosen.folder is None, f"{results} is a config, not the results of a run")
     return (suite.build if chosen.suite else build)(chosen, chosen.folder), chosen.folder
 
 

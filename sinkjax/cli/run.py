@@ -21,7 +21,7 @@ from sinkjax.cli.common import (
 )
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.locations import reached
-from sinkjax.errors import SinkjaxError, printable
+from sinkjax.errors import printable
 from sinkjax.report.terminal import terminal
 from sinkjax.runtime.backend import start_jax, use_all_cores
 from sinkjax.runtime.progress import say
@@ -47,11 +47,6 @@ class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
     """refuse to resume on other hardware, where numbers agree only to rounding"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunWithDevicesOptions(DeviceOptions, RunOptions[C], Generic[C]):
-    __doc__ = RunOptions.__doc__
-
-
 def run(arguments: Sequence[str]) -> None:
     """run a study, given by NAME, YAML file or the folder of an earlier run, with optional overrides"""
     _run(run, studies, arguments)
@@ -64,7 +59,7 @@ def sweep(arguments: Sequence[str]) -> None:
 
 def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
     """Run the study that is named, with the overridden config fields. listed: the shipped configs."""
-    name, chosen, options = read_study(verb, listed, arguments, RunOptions, RunWithDevicesOptions)
+    name, chosen, options = read_study(verb, listed, arguments, RunOptions)
     usual = default_folder(name)
     usual = usual.with_name(f"{usual.name}-series") if options.several else chosen.folder or usual
     out = usual if options.out is None else asked_location(options.out)
@@ -78,8 +73,8 @@ def _run(verb: Verb, listed: Listed, arguments: Sequence[str]) -> None:
 
     axes, memory, attention_impl = options.hardware()
     mesh = make_mesh(axes) if axes else None
-    if is_joined(mesh) and chosen.experiment != "sweep":
-        raise SinkjaxError("with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
+    divided = is_joined(mesh) and chosen.experiment != "sweep"
+    refuse(divided, "with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
     machine = run.Machine(memory, mesh, options.strict, options.trim, attention_impl)
     missing = ""
     report_line = say if processes.first() else lambda line: None

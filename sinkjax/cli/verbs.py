@@ -1,13 +1,14 @@
 """Commands: `sinkjax card | run | sweep | train | evaluate | picture | plan | report | study | models | sites |
 verify | explore | doctor`.
 
-Each command is a function of its arguments, in a module of this folder. JAX is imported only when a command runs, so that help
-and errors appear immediately.
+Each command is a function of its options, in a module of this folder, or of its arguments if the first one decides which options
+there are. JAX is imported only when a command runs, so that help and errors appear immediately.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_type_hints
 
 from sinkjax.cli.card import card
 from sinkjax.cli.common import Verb
@@ -15,7 +16,7 @@ from sinkjax.cli.doctor import doctor
 from sinkjax.cli.evaluate import evaluate
 from sinkjax.cli.explore import explore
 from sinkjax.cli.models import models, sites, study
-from sinkjax.cli.options import entries
+from sinkjax.cli.options import entries, read
 from sinkjax.cli.picture import picture
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
@@ -41,7 +42,8 @@ def carry_out(arguments: Sequence[str]) -> None:
         print(f"sinkjax {__version__}")
     else:
         one_of("command", verb, VERBS)
-        VERBS[verb](rest)
+        kind = get_type_hints(VERBS[verb]).get("options")
+        VERBS[verb](read(kind, rest, verb) if kind else rest)
 
 
 def overview() -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sinkjax
 from sinkjax.cli.common import Options
-from sinkjax.cli.options import Model, read
-from sinkjax.errors import SinkjaxError
+from sinkjax.cli.options import Model
+from sinkjax.config_files.checks import refuse
 from sinkjax.model.names import Attention
 from sinkjax.report.terminal import show
 from sinkjax.runtime.backend import start_jax, use_all_cores
@@ -29,16 +28,13 @@ class VerifyOptions(Options):
     """implementation of attention here; auto: sinkjax, because eight tokens are few"""
 
 
-def verify(arguments: Sequence[str]) -> None:
+def verify(options: VerifyOptions) -> None:
     """compare a model with transformers, block by block, on eight tokens"""
-    options = read(VerifyOptions, arguments, "verify")
     use_all_cores()
     start_jax(options.platform, "float32")
     how = options.attention_impl
     comparison = sinkjax.verify(options.model, options.revision, options.ignore_keys, attention_impl=how)
     note = f"eight tokens, {comparison.dtype}; rounding explains up to {comparison.tolerance:g} of a position's vector"
     show(f"{options.model} here and in transformers", ("after", "largest difference", "relative"), comparison.rows(), note)
-    if comparison.first is not None:
-        raise SinkjaxError(
-            f"{options.model} computes something else in transformers than here: it differs first after {comparison.first}"
-        )
+    other = f"{options.model} computes something else in transformers than here: it differs first after {comparison.first}"
+    refuse(comparison.first is not None, other)

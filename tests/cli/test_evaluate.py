@@ -46,26 +46,12 @@ def test_it_prints_the_loss(files: Path, capsys, words: str, options: dict) -> N
     assert str(want.tokens) in shown
 
 
-def test_it_reads_records_and_a_byte_order_mark_as_the_text_that_they_are(files: Path, capsys) -> None:
-    lines = [TEXT, "half past two, and the lock"]
-    written = {
-        "plain.txt": "".join(f"{line}\n" for line in lines),
-        "marked.txt": "\ufeff" + "".join(f"{line}\n" for line in lines),
-        "records.jsonl": "".join(json.dumps({"id": n, "body": line}) + "\n" for n, line in enumerate(lines)),
-        "records.csv": "id,body\n" + "".join(f'{n},"{line}"\n' for n, line in enumerate(lines)),
-    }
-    shown = {}
-    for name, content in written.items():
-        (files / name).write_text(content, encoding="utf-8")
-        assert cli.main(["evaluate", str(files / "model"), str(files / name), "--field", "body"]) == 0
-        shown[name] = capsys.readouterr().out.replace(name, "")
-    numbers = {name: [word for word in text.split() if word[0].isdigit()] for name, text in shown.items()}
-    assert numbers["plain.txt"] == numbers["marked.txt"] == numbers["records.jsonl"] == numbers["records.csv"]
-    assert len(numbers["plain.txt"]) == 3
-    assert (
-        cli.main(["evaluate", str(files / "model"), str(files / "records.jsonl"), "--field", "body", "--documents", "file"]) == 0
-    )
+def test_it_reads_records_of_a_field_as_documents(files: Path, capsys) -> None:
+    lines, path = [TEXT, "half past two, and the lock"], files / "records.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "body": line}) + "\n" for n, line in enumerate(lines)), encoding="utf-8")
+    command = ["evaluate", str(files / "model"), str(path)]
+    assert cli.main([*command, "--field", "body", "--documents", "file"]) == 0
     want = sinkjax.evaluate(sinkjax.load(files / "model"), lines)
     assert f"{want.loss:.4f}" in capsys.readouterr().out
-    assert cli.main(["evaluate", str(files / "model"), str(files / "records.jsonl")]) == 2
+    assert cli.main(command) == 2
     assert re.search("'text'.*'body'; --field", capsys.readouterr().err)

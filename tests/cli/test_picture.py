@@ -9,13 +9,13 @@ import numpy as np
 
 import sinkjax
 from sinkjax import Probe
-from sinkjax.cli.picture import picture
+from sinkjax.cli.verbs import carry_out
 
 TEXT = "They sent for Ness at half past two."
 
 
 def test_it_draws_what_the_forward_measures(tmp_path: Path, capsys) -> None:
-    picture(["mini-softmax", TEXT, "--out", str(tmp_path / "a.svg")])
+    carry_out(["picture", "mini-softmax", TEXT, "--out", str(tmp_path / "a.svg")])
     model = sinkjax.load("mini-softmax")
     tokens, lengths = sinkjax.encode(model, [TEXT])
     tokens = tokens[:, : lengths[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -72,79 +72,21 @@ def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_wha
     assert {path.name for path in tmp_path.iterdir()} == {"a.zarr", "saved"}  # what was refused has left nothing
 
 
-def draw() -> None:
-    from sinkjax.report.figures.lines import Line, Panel, lines
-
-    lines([[Panel("", "y", [Line("a", [0], [0.0])])]], "x")
-
-
-def make_a_card() -> None:
-    from sinkjax.cli.card import card
-
-    card(["mini-softmax"])
-
-
-def make_a_picture() -> None:
-    from sinkjax.cli.picture import picture
-
-    picture(["mini-softmax", "a text"])
-
-
-def load_from_the_hub() -> None:
-    from sinkjax.checkpoints.hub import find_snapshot
-
-    find_snapshot("owner/name")
-
-
-def take_over() -> None:
-    import sinkjax
-
-    sinkjax.from_transformers(object())
-
-
-def write_to_an_object_store() -> None:
-    from sinkjax.config_files.locations import location
-
-    location("s3://bucket/x.zarr")
-
-
 @pytest.mark.parametrize(
-    ("act", "module", "extra"),
+    ("name", "argument", "module", "extra"),
     [
-        (write_to_an_object_store, "upath", "remote"),
-        (draw, "matplotlib", "report"),
-        (make_a_card, "matplotlib", "report"),
-        (make_a_picture, "matplotlib", "report"),
-        (load_from_the_hub, "huggingface_hub", "hub"),
-        (take_over, "transformers", "hub"),
+        ("config_files.locations.location", "s3://bucket/x.zarr", "upath", "remote"),
+        ("plot.lines", [], "matplotlib", "report"),
+        ("cli.verbs.carry_out", ["card", "mini-softmax"], "matplotlib", "report"),
+        ("cli.verbs.carry_out", ["picture", "mini-softmax", "a text"], "matplotlib", "report"),
+        ("checkpoints.hub.find_snapshot", "owner/name", "huggingface_hub", "hub"),
+        ("checkpoints.in_memory.from_transformers", None, "transformers", "hub"),
     ],
 )
-def test_what_needs_an_extra_says_so_in_one_sentence(act, module, extra, monkeypatch, tmp_path):
+def test_what_needs_an_extra_says_so_in_one_sentence(name, argument, module, extra, monkeypatch, tmp_path):
+    act = pkgutil.resolve_name(f"sinkjax.{name}")
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("sinkjax.load", lambda *args, **options: pytest.fail("computed before it was refused"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SinkjaxError, match=rf"needs {module}, .*: {needs(extra)}"):
-        act()
-
-
-def test_a_checkout_that_is_not_installed_can_train(tmp_path):
-    code = f"""
-import importlib.metadata as metadata
-found = metadata.Distribution.from_name.__func__
-def hidden(cls, name):
-    if name == "sinkjax":
-        raise metadata.PackageNotFoundError(name)
-    return found(cls, name)
-metadata.Distribution.from_name = classmethod(hidden)
-import json, sinkjax
-from sinkjax.tasks import train
-from sinkjax.tasks.language_model.config import Pretrain
-small = {{"layers": 1, "width": 8, "heads": 1, "mlp_width": 8, "context": 8, "batch": 2, "vocabulary": 300}}
-config = Pretrain(**small, steps=1, eval_every=1, eval_batch=2)
-train(config, {str(tmp_path / "out")!r}, progress=False)
-first = json.loads(open({str(tmp_path / "out" / "log.jsonl")!r}).readline())
-assert first["versions"]["sinkjax"] == sinkjax.__version__, first["versions"]
-"""
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+        act(argument, "x") if name == "plot.lines" else act(argument)

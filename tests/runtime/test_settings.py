@@ -35,25 +35,16 @@ def first(record):
     return record["attention_received"][..., 0].mean((1, 2))
 
 
+PROBE, EDITS = sinkjax.Probe(resid_max=True, nll=True), [sinkjax.drop_mlp(0), sinkjax.mask_key(0)]
 CALLS = {
-    "load": lambda model, batch: sinkjax.load("untrained:mini-softmax").params,
-    "forward": lambda model, batch: (
-        sinkjax.forward(
-            model, batch[0], edits=sinkjax.mask_key(0), probe=sinkjax.Probe(resid_max=True, nll=True), lengths=batch[1]
-        ).record
-    ),
-    "sweep": lambda model, batch: (
-        sinkjax.sweep(
-            model, batch[0], [sinkjax.drop_mlp(0), sinkjax.mask_key(0)], lengths=batch[1], progress=False
-        ).attention_received.values
-    ),
-    "evaluate": lambda model, batch: sinkjax.evaluate(model, TEXT, weights=8, activations=8, keep="sinks").nll,
-    "H2O": lambda model, batch: sinkjax.evaluate(model, TEXT, cache=sinkjax.H2O(4)).nll,
-    "generate": lambda model, batch: sinkjax.generate(model, [3, 4], sinkjax.mask_key(0), 3, 1.0),
-    "scan": lambda model, batch: sinkjax.scan(model, range(50)).score.values,
-    "attribute": lambda model, batch: (
-        sinkjax.attribute(model, batch[0], first, lengths=batch[1], exact=1, progress=False).exact.values
-    ),
+    "load": lambda model, text, lengths: sinkjax.load("untrained:mini-softmax").params,
+    "forward": lambda model, text, lengths: sinkjax.forward(model, text, edits=EDITS[1], probe=PROBE, lengths=lengths).record,
+    "sweep": lambda model, text, lengths: sinkjax.sweep(model, text, EDITS, lengths=lengths).attention_received.values,
+    "evaluate": lambda model, *_: sinkjax.evaluate(model, TEXT, weights=8, activations=8, keep="sinks").nll,
+    "H2O": lambda model, *_: sinkjax.evaluate(model, TEXT, cache=sinkjax.H2O(4)).nll,
+    "generate": lambda model, *_: sinkjax.generate(model, [3, 4], EDITS[1], 3, 1.0),
+    "scan": lambda model, *_: sinkjax.scan(model, range(50)).score.values,
+    "attribute": lambda model, text, lengths: sinkjax.attribute(model, text, first, lengths=lengths, exact=1).exact.values,
 }
 STRICT = [jax.debug_nans(True), jax.debug_infs(True), jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise")]
 
@@ -62,7 +53,7 @@ STRICT = [jax.debug_nans(True), jax.debug_infs(True), jax.numpy_dtype_promotion(
 def test_strict_settings_change_nothing(name):
     model = sinkjax.load("mini-softmax")
     batch = sinkjax.encode(model, [TEXT, "a short one"], length=32)
-    want = jax.device_get(CALLS[name](model, batch))
+    want = jax.device_get(CALLS[name](model, *batch))
     for setting in STRICT:
         with setting:
-            jax.tree.map(np.testing.assert_array_equal, jax.device_get(CALLS[name](model, batch)), want)
+            jax.tree.map(np.testing.assert_array_equal, jax.device_get(CALLS[name](model, *batch)), want)
