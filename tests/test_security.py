@@ -54,7 +54,7 @@ BEHIND = {
         (HERE, "test_nothing_that_unpickles_or_renders_templates_is_imported"),
     ),
     "Stores": (
-        (STORES, "test_metadata_choose_no_code_and_no_file"),
+        (STORES, "test_metadata_choose_no_code_no_file_and_no_memory"),
         (STORES, "test_other_metadata_beside_a_stores_own_are_not_read"),
     ),
     "Configs, tokenizers and studies in YAML or JSON": (
@@ -75,7 +75,7 @@ BEHIND = {
     "Names in data": (
         (PROGRAMS, "test_kept_sections_are_checked"),
         (PROGRAMS, "test_names_of_a_studys_parts_are_no_paths"),
-        (STORES, "test_metadata_choose_no_code_and_no_file"),
+        (STORES, "test_metadata_choose_no_code_no_file_and_no_memory"),
     ),
     "Devices, pipes and files above a size limit": (
         (HOSTILE, "test_a_pipe_a_folder_or_a_huge_file_in_a_model_is_refused"),

@@ -16,12 +16,11 @@ from bench_peers.command import filled, say
 from measured import Number, as_number
 
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.edits.edit import resolve
 from sinkjax.report.markdown import table as markdown
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.study.parts import Part, specs
 from sinkjax.study.registry import choose, find
-from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, plan_resolved
+from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, plan
 
 MODEL = "untrained:llama-3.2-3b"
 PLATFORM = "h200"
@@ -61,12 +60,11 @@ def measure(study: str) -> Row:
         (one for one in specs(find(study).trace(config, architecture)) if isinstance(one, Part)),
         key=lambda one: len(one.planned()) * one.prompts,
     )
-    B, T = sweep.prompts, config.length
-    resolved = [resolve(edit, architecture, [T] * B, T) for edit in sweep.planned()]
+    B, T, edits = sweep.prompts, config.length, sweep.planned()
 
     def planned(processes: int, devices: int) -> Plan:
         hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)
-        return plan_resolved(architecture, resolved, (B, T), sweep.probe, config.dtype, hardware)
+        return plan(architecture, edits, [T] * B, T, sweep.probe, config.dtype, hardware)
 
     return Row(study, {shape: planned(*shape) for shape in GOALS})
 
@@ -85,20 +83,20 @@ def section(rows: Sequence[Row]) -> str:
     """The section, in Markdown."""
     lines = []
     for row in rows:
-        for (processes, devices), plan in row.plans.items():
-            b, widths, goal = plan.schedule.prompt_block, plan.schedule.widths, GOALS[processes, devices]
+        for (processes, devices), made in row.plans.items():
+            b, widths, goal = made.schedule.prompt_block, made.schedule.widths, GOALS[processes, devices]
             line = {
-                "sweep": f"{row.study}: {plan.edits} edits x {plan.prompts} prompts",
+                "sweep": f"{row.study}: {made.edits} edits x {made.prompts} prompts",
                 "processes x devices": f"{processes} x {devices}",
-                "of use": f"{plan.processes}",
+                "of use": f"{made.processes}",
                 "prompts a call": f"{b}",
                 "edits a call, by kind": " ".join(map(str, widths)),
-                "tokens, at most": f"{b * plan.positions * max(widths):,}",
-                "calls of a device": f"{plan.rounds}",
-                "kept": f"{plan.kept:.2f}",
-                "times as fast": f"{plan.kept * processes * devices:.1f}",
+                "tokens, at most": f"{b * made.positions * max(widths):,}",
+                "calls of a device": f"{made.rounds}",
+                "kept": f"{made.kept:.2f}",
+                "times as fast": f"{made.kept * processes * devices:.1f}",
                 "goal, kept": f"{goal:.2f}" if goal else "",
-                "": ("met" if plan.kept >= goal else "missed") if goal else "",
+                "": ("met" if made.kept >= goal else "missed") if goal else "",
             }
             lines.append(line)
     return filled(

@@ -183,9 +183,9 @@ def convert(value: Any, hint: Any, what: str) -> Any:
         if option in (int, str, bool, type(None)) and type(value) is option:
             return value
         if get_origin(option) is tuple and isinstance(value, list | tuple):
-            count = len(value) if ... in get_args(option) else len(get_args(option))
-            refuse(len(value) != count, f"{what} must be a list of {count}, not of {len(value)}")
-            return tuple(convert(entry, get_args(option)[0], f"{what}[{index}]") for index, entry in enumerate(value))
+            hints = get_args(option)[:1] * len(value) if ... in get_args(option) else get_args(option)
+            refuse(len(value) != len(hints), f"{what} must be a list of {len(hints)}, not of {len(value)}")
+            return tuple(convert(entry, hints[index], f"{what}[{index}]") for index, entry in enumerate(value))
         if get_origin(option) is Mapping and isinstance(value, Mapping):
             return value
     if isinstance(value, Mapping) and (kinds := records(hint)):

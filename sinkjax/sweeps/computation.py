@@ -26,7 +26,7 @@ from sinkjax.runtime.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.arrays import storable
 from sinkjax.sweeps.functions import ADDRESS, own_functions
 from sinkjax.sweeps.header import IDENTITY, Fixed, Header, Measured
-from sinkjax.sweeps.plan import plan_resolved
+from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.schedule import Round, Schedule, deal
 from sinkjax.sweeps.shared import baseline, each
 from sinkjax.transformer.implementations import AUTO, chosen
@@ -143,9 +143,9 @@ class Computation:
 
     def schedule(self, memory: int | None, batch_size: int | None = None, share_rows: bool = True) -> Schedule:
         """Plan the calls for this machine."""
-        (B, T), dtype = self.tokens.shape[:2], str(dtype_of(self.model.params))
+        prompts, dtype = (np.asarray(self.lengths), self.tokens.shape[1]), str(dtype_of(self.model.params))
         where = self.spec.probe, dtype, self.hardware(memory), self.spec.attention_impl, batch_size, share_rows
-        return plan_resolved(self.model.config, self.resolved, (B, T), *where).schedule
+        return plan(self.model.config, self.resolved, *prompts, *where).schedule
 
     def rounds(self, schedule: Schedule) -> list[Round]:
         """Deal all calls of a schedule to the devices of this process."""

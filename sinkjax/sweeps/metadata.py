@@ -26,6 +26,7 @@ LEAST_ABSENT = 100  # bytes that each of them counts, so that their number is bo
 JSON: TypeAlias = Mapping[str, Any]
 LIST: TypeAlias = tuple[Any, ...]
 INTEGERS: TypeAlias = tuple[int, ...]
+CALL: TypeAlias = tuple[int, int, INTEGERS, int | None, int]  # kind, start, edits, base and row
 # Types of the attributes that pages read, if they are present.
 TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("sweep", "schedule", "study", "study.config"), JSON),
@@ -122,16 +123,12 @@ def _check_schedule(schedule: Mapping[str, Any], variables: Sequence[Array]) -> 
     refuse(min(widths, default=1) < 1, "schedule.widths must be at least 1")
     refuse(bool(variables) and schedule.get("prompt_block") != block, f"schedule.prompt_block must be {block}")
     computed: list[int] = []
-    for chunk in chunks:
-        refuse(
-            len(chunk) not in (4, 5), f"an entry of schedule.chunks must be [kind, start, edits, base, row], not {short(chunk)}"
-        )
-        numbers = [*chunk[:2], chunk[3] or 0, *chunk[4:]]
-        kind, start, base, *rows = convert(numbers, INTEGERS, "kind, start, base and row in schedule.chunks")
-        exist = 0 <= kind < len(widths) and min(start, *rows, 0) == 0 and 0 <= base < E
+    for chunk in chunks:  # without a row in earlier versions
+        kind, start, edits, base, row = convert([*chunk, *[0] * (len(chunk) == 4)], CALL, "an entry of schedule.chunks")
+        exist = 0 <= kind < len(widths) and min(start, row) >= 0 and 0 <= (base or 0) < E
         refuse(not exist, "schedule.chunks name a kind, a block or an edit that does not exist")
-        computed += (edits := convert(chunk[2], INTEGERS, "edits in schedule.chunks"))
         refuse(not edits, "an entry of schedule.chunks must have edits")
+        computed += edits
     refuse(sorted(computed) != [*range(len(computed))] or len(computed) != E, f"schedule.chunks must have {E:,} edits once")
     calls = len(chunks) * -(-B // block)
     refuse(calls > MANY, f"its schedule has {calls:,} calls, and a sweep has at most {MANY:,}; use larger calls")

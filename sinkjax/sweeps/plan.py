@@ -92,7 +92,7 @@ class Plan:
 
 def plan(
     config: Config,
-    edits: Sequence[Edit],
+    edits: Sequence[Edit | Edits],
     lengths: Sequence[int] | np.ndarray,
     T: int,
     probe: Probe,
@@ -104,33 +104,17 @@ def plan(
 ) -> Plan:
     """Plan a sweep of `edits` over prompts of these lengths, padded to T, without loading weights. Arguments as for `sweep`.
 
-    Errors: T is beyond the context; an edit does not fit the model or the prompts; the memory is too small for one prompt; as for
-    `implementations.chosen`.
+    edits: Resolved or not. Errors: T is beyond the context; an edit does not fit the model or the prompts; the memory is too
+    small for one prompt; as for `implementations.chosen`.
     """
     refuse_beyond_context(T, config)
     probe.check(config, T)
-    resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
-    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware, attention_impl, batch_size, share_rows)
-
-
-def plan_resolved(
-    config: Config,
-    resolved: Sequence[Edits],
-    batch: tuple[int, int],
-    probe: Probe,
-    dtype: str,
-    hardware: Hardware,
-    attention_impl: str = AUTO,
-    batch_size: int | None = None,
-    share_rows: bool = True,
-) -> Plan:
-    """Plan a sweep of resolved edits. batch: number of prompts and positions, B and T."""
+    refuse(not edits, "a sweep needs at least one edit")
+    resolved = [entry if isinstance(entry, tuple) else resolve(entry, config, lengths, T, dtype) for entry in edits]
     given: Any = batch_size
     wrong = given is not None and not (isinstance(given, int | np.integer) and int(given) > 0)
     refuse(wrong, f"batch_size must be a number of prompts above 0, not {short(batch_size)}")
-    B, T = batch
-    L, devices = ForwardSpec(config=config, probe=probe, logits=False).depth, hardware.devices
-    refuse(not resolved, "a sweep needs at least one edit")
+    B, L, devices = len(lengths), ForwardSpec(config=config, probe=probe, logits=False).depth, hardware.devices
     programs = worth(config, B, T, hardware.kind)
     starts, kinds = origins(resolved, config, L, programs), [kind_of(entry) for entry in resolved]
     attention = chosen(attention_impl, config, resolved, probe, T, dtype, hardware)

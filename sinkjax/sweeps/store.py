@@ -58,6 +58,7 @@ class Store:
         finished: Whether readers can see the arrays.
         faults: Damaged file -> its fault.
         new: Whether this process wrote the header.
+        rows: Edit -> its chunk, and its row in the chunk's results.
 
     Raises:
         SinkjaxError: There is no store.
@@ -73,6 +74,7 @@ class Store:
         self.group = first.size[0]  # edits per chunk of an array
         self.apart = self.group == 1 and bool(self.variables) and not is_remote(path)  # calls write chunks of the arrays
         self.done = np.zeros((first.shape[0], first.grid[1]), bool)
+        self.rows = {edit: (chunk, row) for chunk in self.schedule.chunks for row, edit in enumerate(chunk.edits)}
         self.refresh()
 
     def refresh(self) -> None:
@@ -178,12 +180,10 @@ class Store:
 
         fixed: the arrays that are known before the sweep.
         """
-        row_of = {edit: (chunk, row) for chunk in self.schedule.chunks for row, edit in enumerate(chunk.edits)}
-        groups, blocks = range(-(-len(self.done) // self.group)), range(self.done.shape[1])
+        parts = [*itertools.product(range(-(-len(self.done) // self.group)), range(self.done.shape[1]))]
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
-                made = pool.map(lambda index: self._make(index[0], index[1], row_of), itertools.product(groups, blocks))
-                sums = dict(itertools.chain(*made))
+                sums = dict(itertools.chain(*pool.map(self._make, *zip(*parts, strict=True))))
             if not self.left():
                 arrays = [array for array in arrays_of(self.header.metadata) if array.name in fixed]
                 self.publish(self.header, {array.file(): array.encode(fixed[array.name][1]) for array in arrays}, sums)
@@ -194,25 +194,24 @@ class Store:
             elif isinstance(error, SinkjaxError):
                 raise
 
-    def _make(self, group: int, block: int, row_of: Mapping[int, tuple[Chunk, int]]) -> list[tuple[str, int | str]]:
+    def _make(self, group: int, block: int) -> list[tuple[str, int | str]]:
         """Put the chunks of a group of edits and a block of prompts in place; return their checksums, none if an object is
         damaged."""
         files = self._files(group, block)
         if self._intact(group, block):
             return [(file, self.header.sums[file]) for file in files]
-        rows = [row_of[edit] for edit in range(group * self.group, min((group + 1) * self.group, len(self.done)))]
+        rows = [self.rows[edit] for edit in range(group * self.group, min((group + 1) * self.group, len(self.done)))]
         results = {chunk: self._checked(chunk, block, files) for chunk in dict.fromkeys(chunk for chunk, _ in rows)}
         if not all(results.values()):
             return []
         if placed := results[rows[0][0]].get(FILES):
             return [(file, placed[file][1]) for file in files]
-        contents = {
-            file: variable.encode(np.stack([results[chunk][variable.name][row] for chunk, row in rows]))
-            for file, variable in files.items()
-        }
-        for file, content in contents.items():
+        sums: list[tuple[str, int | str]] = []
+        for file, variable in files.items():
+            content = variable.encode(np.stack([results[chunk][variable.name][row] for chunk, row in rows]))
             self._write(file, content)
-        return [(file, own_sum(content)) for file, content in contents.items()]
+            sums.append((file, own_sum(content)))
+        return sums
 
     def _checked(self, chunk: Chunk, block: int, files: Mapping[str, Array]) -> dict[str, Any]:
         """Read a call's object, and put those of its chunks in place that are among `files`; {} if it is damaged."""

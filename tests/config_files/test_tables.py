@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
-from pathlib import Path
 
 import hypothesis
 import pytest
 from hypothesis import strategies
 
-import sinkjax
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row, summary_csv
 from sinkjax.config_files.tables import csv_rows, csv_text
@@ -31,14 +28,3 @@ def test_a_label_that_a_spreadsheet_would_run_is_quoted_and_read_as_it_was(label
 @hypothesis.given(strategies.text(alphabet="'=+-@\t\r\n,\" a1.[]"))
 def test_every_text_is_read_as_it_was(label):
     assert csv_rows(csv_text([[label, "end"]])) == [[label, "end"]]
-
-
-def test_no_other_module_writes_csv():
-    here = Path(sinkjax.__file__).parent
-    writers = {
-        path.relative_to(here).as_posix()
-        for path in here.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and (ast.unparse(node) in ("csv.writer", "csv.DictWriter") or node.attr == "to_csv")
-    }
-    assert writers == {"config_files/tables.py"}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from sinkjax.analysis.evidence import ContrastRank, Judgement
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.judgement import identity, not_applicable
+from sinkjax.analysis.judgement import not_applicable
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.markdown import table as markdown
@@ -121,16 +121,6 @@ def test_claims_stand_with_word_evidence_and_the_papers_number(section):
     assert "<h2>Claims" not in page([dataclasses.replace(section, verdicts=())], "All")
 
 
-def test_checks_of_the_code_stand_apart_from_claims(section):
-    check = Verdict("d", "All weights are equal.", "", "", identity(True), label="at most 0.001", kind="identity")
-    text = page([dataclasses.replace(section, verdicts=(*section.verdicts, check))], "All")
-    before, after = text.split("<details><summary>Checks: 1 of 1 hold</summary>")
-    assert "All weights are equal." in after
-    assert "All weights are equal." not in before
-    assert verdicts(dataclasses.replace(section, verdicts=(*section.verdicts, check))) == verdicts(section)
-    assert verdicts(dataclasses.replace(section, verdicts=(check,))) == "no claims to judge"
-
-
 def test_a_page_of_several_studies_has_contents_and_names_those_without_a_section(section):
     text = page([section], "All", {"paper/<other>": "the model has no <gate>"})
     Tags(text)
@@ -139,23 +129,6 @@ def test_a_page_of_several_studies_has_contents_and_names_those_without_a_sectio
     assert "paper/&lt;other&gt;" in text
     assert "no &lt;gate&gt;" in text
     assert "<nav" not in page([section], "All")
-
-
-def test_the_answer_and_the_first_figure_come_before_the_claims_and_these_before_the_tables(section):
-    text = page([section], "All")
-    found = [text.index(words) for words in ('class="answer replicates"', "<figure>", "<h2>Claims", "<h2>Further", "<h2>Summary")]
-    assert found == sorted(found)
-    assert "<strong>As in the paper:</strong> The &lt;sink&gt; moves." in text
-
-
-def test_a_page_says_the_source_of_its_figures_once_unless_it_changes(section):
-    drawings = [
-        dataclasses.replace(section.drawings[0], caption=f"figure {number}.", source=source)
-        for number, source in enumerate(("a model", "a model", "", "a model", "a twin"))
-    ]
-    text = page([dataclasses.replace(section, drawings=tuple(drawings))], "All")
-    assert text.count("a model") == text.count("a twin") == 1
-    assert text.count("figure 4. a twin") == 1
 
 
 def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, capsys):

@@ -148,9 +148,3 @@ def expression(case: Case, known: dict[str, Any]) -> Outcome:
         except BaseException as error:
             kind, said = type(error).__name__, str(error)
     return Outcome(kind, said, time.process_time() - begun)
-
-
-def outcomes(kind: str, home: Path) -> list[Outcome]:
-    """Return the outcome of each case of a kind."""
-    known = names(home) if kind == "api" else {}
-    return [expression(case, known) if kind == "api" else command(case, home) for case in cases(kind)]

@@ -20,9 +20,6 @@ class Disk:
     def grow(self) -> None:
         self._mount("-o", f"remount,size={ROOM}")
 
-    def set_read_only(self) -> None:
-        self._mount("-o", "remount,ro")
-
     def _mount(self, *options: str) -> None:
         if subprocess.run(["mount", *options, str(self.folder)], capture_output=True).returncode:
             pytest.skip("nothing can be mounted here; the limit on file sizes is tested instead")

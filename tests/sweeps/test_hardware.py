@@ -13,9 +13,6 @@ import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
 from sinkjax.runtime import hardware
-from sinkjax.runtime.hardware import Hardware
-from sinkjax.sweeps.plan import plan
-from sinkjax.sweeps.schedule import deal
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, interrupted, model_of, prompts
 
@@ -81,16 +78,3 @@ def test_another_machine_is_told_once_and_recorded(tiny_config, tiny_params, mon
     assert [machine["processor"] for machine in found.attrs["hardware"]] == ["another one", "a third one"]
     monkeypatch.setattr(hardware, "processor", lambda: "a fourth one")
     assert len(sweep(strict=True).attrs["hardware"]) == 2  # nothing was left to compute
-
-
-def work(rounds):
-    return [(device, entry.runs[device], chunk) for entry in rounds for device, _, chunk in entry.calls()]
-
-
-@pytest.mark.parametrize("devices", [1, 2, 3, 8, 64])
-def test_every_call_is_dealt_once_to_a_device_that_has_its_run(tiny_config, devices):
-    schedule = plan(tiny_config, EDITS, LENGTHS, 12, PROBE, hardware=Hardware(platform="cpu")).schedule
-    calls = [(block, chunk) for block in range(5) for chunk in schedule.chunks]
-    dealt = work(deal(calls, devices, LAYERS))
-    assert sorted((run[0], chunk.edits) for _, run, chunk in dealt) == sorted((block, chunk.edits) for block, chunk in calls)
-    assert all(run[1] == chunk.base for _, run, chunk in dealt)

@@ -120,19 +120,3 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed,
     assert not (out / ".calls").exists()
     assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
     assert_same_bits(arrays(out), undisturbed)
-
-
-@pytest.mark.parametrize("kills", [KILLS // 2, pytest.param(40, marks=pytest.mark.battery)])
-def test_a_sweep_killed_while_its_store_begins_or_ends_goes_on(kills, tmp_path, cache, edits, undisturbed):
-    rng = np.random.default_rng(1)
-    for number in range(kills):
-        out = tmp_path / f"{number // 2}.zarr"
-        with start(out, cache, edits) as process:
-            last = number % 2  # the arrays are being put together
-            while not ((out / "attention_received").exists() if last else out.exists()) and process.poll() is None:
-                time.sleep(0.0005)
-            time.sleep(rng.uniform(0, 0.03))
-            process.kill()
-    for out in tmp_path.glob("*.zarr"):
-        finish(out, cache, edits)
-        assert_same_bits(arrays(out), undisturbed)

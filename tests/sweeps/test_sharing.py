@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import numpy as np
@@ -19,7 +18,7 @@ from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.transformer.cost import block_flops
-from tests.sweeps.cases import LENGTHS, interrupted, model_of, prompts
+from tests.sweeps.cases import LENGTHS, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
 L = 8
@@ -94,22 +93,3 @@ def test_every_site_gives_the_naive_numbers(config, weights, monkeypatch, family
         model = model_of(config, weights, "float64")
         assert {chunk.base for chunk in plan(config, edits, LENGTHS, 12, PROBE).schedule.chunks} == {None, L - 2}
         assert_as_naive(model, prompts(config), edits, PROBE, LENGTHS, 1e-12)
-
-
-@pytest.fixture(scope="module")
-def whole(config, weights):
-    """The sweep that is cut short below, not cut short."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
-        return sinkjax.sweep(model_of(config, weights), prompts(config), FIRST + OTHERS, probe=PROBE, lengths=LENGTHS)
-
-
-@pytest.mark.parametrize("written", range(1, 9, 2))
-def test_a_sweep_cut_short_at_any_chunk_resumes_to_the_same_bits(config, weights, whole, monkeypatch, tmp_path, written):
-    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
-    model, tokens, edits = model_of(config, weights), prompts(config), FIRST + OTHERS
-    sweep = partial(sinkjax.sweep, model, tokens, edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
-    interrupted(monkeypatch, written, sweep)
-    again = sweep()
-    for name, array in whole.data_vars.items():
-        assert again[name].values.tobytes() == array.values.tobytes(), name

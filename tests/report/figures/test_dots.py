@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from sinkjax import SinkjaxError, draw_attribution, draw_parts
 from sinkjax.analysis.intervals import Interval
@@ -34,14 +33,6 @@ def test_dots_stand_at_their_numbers_and_bear_their_names():
     assert (many.get_rasterized(), few.get_rasterized()) == (True, False)  # as elements, many dots make a file of megabytes
     (vocabulary,) = scatter({"": [Cloud("unused rows", *np.ones((2, 100_000)))]}, "x", "y").axes[0].collections
     assert vocabulary.get_rasterized()
-
-
-def test_names_of_near_dots_do_not_cover_each_other():
-    near = Cloud("few", np.array([1.0, 1.001, 1.002, 5.0]), np.array([1.0, 1.001, 1.002, 5.0]), names=list("abcd"))
-    figure = scatter({"": [near]}, "x", "y")
-    render(figure, "png")
-    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]
-    assert not any(one.overlaps(other) for number, one in enumerate(boxes) for other in boxes[:number])
 
 
 def mark(name: str, mean: float | None, kind: str = "here") -> Mark:

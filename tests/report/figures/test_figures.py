@@ -196,11 +196,3 @@ def test_a_logarithmic_axis_spans_a_power_of_ten_and_no_interval_that_reaches_to
     made = Panel("", "largest |h|", [Line("key 0", [0, 1], [wide, point(ends[1], 0.1)])], log=True)
     found = lines([[made]], "layer").axes[0].get_ylim()
     assert found[0] == pytest.approx(low) if low else found[1] / found[0] == pytest.approx(ratio, rel=0.05)
-
-
-def test_a_name_looks_the_same_in_all_panels_of_curves():
-    bundles = [plot.Bundle("bound", SIZES, SIZES, kind="line"), plot.Bundle("trained", SIZES, SIZES, kind="dots")]
-    first, second = plot.curves([[plot.Axis("", "x", "y", bundles, "xy"), plot.Axis("", "x", "y", bundles[1:], "x")]]).axes
-    assert (first.get_xscale(), first.get_yscale(), second.get_yscale()) == ("log", "log", "linear")
-    assert [line.get_marker() for line in first.lines[:2]] == ["None", second.lines[0].get_marker()]
-    np.testing.assert_array_equal(second.lines[0].get_xydata(), np.stack([SIZES, SIZES], axis=1))
