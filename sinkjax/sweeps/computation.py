@@ -143,9 +143,9 @@ class Computation:
 
     def schedule(self, memory: int | None, batch_size: int | None = None, share_rows: bool = True) -> Schedule:
         """Plan the calls for this machine."""
-        prompts, dtype = (np.asarray(self.lengths), self.tokens.shape[1]), str(dtype_of(self.model.params))
+        lengths, T, dtype = np.asarray(self.lengths), self.tokens.shape[1], str(dtype_of(self.model.params))
         where = self.spec.probe, dtype, self.hardware(memory), self.spec.attention_impl, batch_size, share_rows
-        return plan(self.model.config, self.resolved, *prompts, *where).schedule
+        return plan(self.model.config, self.resolved, lengths, T, *where).schedule
 
     def rounds(self, schedule: Schedule) -> list[Round]:
         """Deal all calls of a schedule to the devices of this process."""
