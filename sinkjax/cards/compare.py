@@ -19,7 +19,7 @@ from sinkjax.cards.purpose import LOSSES
 from sinkjax.cards.shared import read_card
 from sinkjax.config_files.checks import refuse
 from sinkjax.report.figures.dots import Mark, points
-from sinkjax.report.figures.heatmaps import Colours, heatmaps
+from sinkjax.report.figures.heatmaps import MapRow, heatmaps
 from sinkjax.report.figures.style import WIDTH, wrapped
 from sinkjax.report.section import Block, Drawing, Section
 
@@ -148,10 +148,10 @@ def draw_heads(cards: Sequence[Card]) -> Figure:
     heads = [np.asarray(card.where.by_head) for card in cards]
     largest = np.max([each.shape for each in heads], axis=0)
     maps = [np.pad(each, [*zip((0, 0), largest - each.shape, strict=True)], constant_values=np.nan) for each in heads]
-    rows = [maps[start : start + MOST] for start in range(0, len(maps), MOST)]
-    titles = [wrapped(name.replace("-", "- "), 80 // len(rows[0])).replace("- ", "-") for name in short_names(cards)]
-    scale = [Colours("attention to the sink", (0, 1))]
-    return heatmaps(rows, scale, (WIDTH, 2.9 * len(rows)), titles, ("head", "layer"), square=False)
+    rows = [MapRow(maps[start : start + MOST], "attention to the sink", (0, 1)) for start in range(0, len(maps), MOST)]
+    width = 80 // len(rows[0].values)
+    titles = [wrapped(name.replace("-", "- "), width).replace("- ", "-") for name in short_names(cards)]
+    return heatmaps(rows, (WIDTH, 2.9 * len(rows)), titles, ("head", "layer"), square=False)
 
 
 def draw_costs(cards: Sequence[Card]) -> Figure:
