@@ -115,11 +115,12 @@ def test_the_class_follows_from_what_is_left_of_the_sink(no_bos, masked, isolate
 
 def test_the_edits_of_a_card_are_of_one_kind_and_equal_the_named_ones():
     about = ground.ground(sinkjax.load("mini-softmax"), prompts=2, length=16)
-    alone = compose(attend_self(5), edit("logits", "set", -np.inf, keys=0, queries=slice(6, None)))
+    later = edit("logits", "set", -np.inf, keys=0, queries=slice(6, None))
     for asked, named in (
         ({}, ()),
         ({"hidden": 0}, mask_key(0)),
-        ({"isolated": 5, "hidden": 0, "behind": 5}, alone),
+        ({"hidden": 0, "behind": 5}, later),
+        ({"isolated": 5, "hidden": 0, "behind": 5}, compose(attend_self(5), later)),
         ({"value": 0.0}, edit("value", "set", 0.0, keys=0)),
         ({"held": (1, [3, 5], [70.0, -2.0])}, set_residual(0, [70.0, -2.0], dims=[3, 5], layers=1)),
     ):
