@@ -1,9 +1,10 @@
 """Measure activation patching in sinkjax, transformers, TransformerLens and nnsight: docs/results/benchmarks-full.md.
 
-    python scripts/benchmarks/bench_patching.py             about fifteen minutes on two cores that have nothing else to do
+    python scripts/benchmarks/bench_patching.py             about ten minutes on two cores that have nothing else to do
+    python scripts/benchmarks/bench_patching.py --every 1   all layers, about half an hour
     python scripts/benchmarks/bench_patching.py --quick     every sixth layer and fourth position, one round; prints the section
 
-The residual stream of a corrupted prompt is replaced by a clean one's at each of 30 layers and 16 positions, one at a time. The
+The residual stream of a corrupted prompt is replaced by a clean one's at every third layer and 16 positions, one at a time. The
 others run the 16 positions of a layer as one batch (nnsight: as 16 invokes of one trace). All sides must give the same numbers
 before any time counts. It makes an environment for TransformerLens and nnsight the first time.
 """
@@ -26,7 +27,7 @@ from measured import Number, as_number
 
 from sinkjax.report.markdown import table as markdown
 
-LENGTH, POSITIONS, ROUNDS = 64, 16, 3
+LENGTH, POSITIONS, ROUNDS = 64, 16, 2
 TASKS = {"last": "logits at the last position", "losses": "the loss of every token"}
 SHARE = 0.85  # of what the counted products allow
 
@@ -35,9 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
     parser = command.parser(__doc__, "bench_patching", "every sixth layer and fourth position, one round")
     parser.add_argument("--skip-peers", action="store_true", help="leave TransformerLens and nnsight out")
+    parser.add_argument("--every", type=int, default=3, metavar="N", help="patch every Nth layer (default 3)")
     options = parser.parse_args(arguments)
-    step, rounds = (6, 1) if options.quick else (1, ROUNDS)
-    cells: dict[str, Any] = {"layers": [*range(0, LAYERS, step)], "positions": [*range(0, LENGTH, LENGTH // POSITIONS * step)]}
+    layers, positions, rounds = (6, 6, 1) if options.quick else (options.every, 1, ROUNDS)
+    places = [*range(0, LENGTH, LENGTH // POSITIONS * positions)]
+    cells: dict[str, Any] = {"layers": [*range(0, LAYERS, layers)], "positions": places}
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder, python = Path(name), None if options.skip_peers else peers_python()

@@ -10,13 +10,14 @@ from sinkjax.analysis.frame import METRICS
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.record import Record, to_dataset
 
-SIZES = {"edit": 2, "prompt": 8, "layer": 3, "head": 4, "depth": 4, "position": 6, "key": 6}
+SIZES = {"edit": 2, "prompt": 8, "layer": 3, "head": 4, "depth": 4, "position": 6, "key": 6, "token": 5}
 DIMS = {
     "attention_received": ("prompt", "layer", "head", "key"),
     "resid_max": ("prompt", "depth", "position"),
     "resid_median": ("prompt", "depth", "position"),
     "resid_norm": ("prompt", "depth", "position"),
     "nll": ("prompt", "position"),
+    "logits_of": ("prompt", "token"),
 }
 LABELS = {"edit": ["none", "mask"], "prompt": list("abcdefgh")}
 
@@ -34,7 +35,10 @@ def data():
     return to_dataset(Record(values, DIMS), LABELS)
 
 
-OPTIONS = {"sink_rate_among": {"where": np.arange(48).reshape(8, 6) % 2 == 0, "min_queries": 1}}
+OPTIONS = {
+    "sink_rate_among": {"where": np.arange(48).reshape(8, 6) % 2 == 0, "min_queries": 1},
+    "logit_difference": {"right": np.arange(8) % 5, "wrong": 2},
+}
 
 
 @pytest.mark.parametrize("measure", METRICS)

@@ -68,7 +68,7 @@ class Side:
             return {task: found.logit_difference.values.ravel()}
         edits, probe = self._patches(layers, positions), sinkjax.Probe(nll=True)
         found = sinkjax.sweep(self.model, self.tokens[1:], edits, probe, precision=PRECISION, progress=False)
-        return {task: found["nll"].values[:, 0, :-1]}
+        return {task: found["nll"].values[:, 0, :-1].mean(axis=-1)}
 
     def saved(self, task: str, layers: list[int], positions: list[int]) -> dict[str, float]:
         """How many times as many FLOPs one forward for each patch has as the sweep."""

@@ -56,7 +56,8 @@ class PatchSide(ABC):
                 found.append(logits[:, -1, RIGHT] - logits[:, -1, WRONG])
             else:
                 targets = self.tokens[1:, 1:].expand(len(positions), -1)
-                found.append(torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), targets, reduction="none"))
+                losses = torch.nn.functional.cross_entropy(logits[:, :-1].transpose(1, 2), targets, reduction="none")
+                found.append(losses.mean(dim=1))
         return {task: torch.cat(found).numpy()}
 
     @abstractmethod
