@@ -7,9 +7,11 @@ arXiv 2310.10348). A circuit keeps some edges and replaces all others, as the ru
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,6 +29,7 @@ from sinkjax.explain.paths import READERS, SENDERS, changes, reading, reads, ref
 from sinkjax.model.config import Config
 from sinkjax.model.site import SITES, Site
 from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
 from sinkjax.runtime.settings import fixed_settings
 
 if TYPE_CHECKING:
@@ -171,10 +174,11 @@ def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: 
 def _estimates(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array]) -> np.ndarray:
     """Return the product of each sender's change with the gradient at each reader, [edge, B]."""
 
-    def total(inputs: Inputs) -> jax.Array:
-        return jnp.asarray(graph.run.metric(graph.run.record(graph.edits(inputs), remat=True))).sum()
+    def total(inputs: Inputs, arrays: dict[str, Any]) -> jax.Array:  # arguments: a jitted function takes others for constants
+        run = dataclasses.replace(graph.run, **arrays)
+        return jnp.asarray(run.metric(run.record(graph.edits(inputs), remat=True))).sum()
 
-    slopes = jax.jit(jax.grad(total))(graph.inputs())
+    slopes = jax.jit(jax.grad(total))(graph.inputs(), graph.run.arrays)
     estimates = []
     for (sender, first, reader), exist in graph.blocks.items():
         slope = slopes[reader] if SITES[reader].heads is not None else slopes[reader][:, :, :, None]
@@ -195,7 +199,12 @@ def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline:
     """Return the metric of circuits of the first `counts` edges in this order, and of none."""
     if wrong := [count for count in counts if not (is_count(count) and count <= len(order))]:
         raise SinkjaxError(f"circuits are numbers of edges from 1 to {len(order)}, not {short(wrong[0])}")
-    step = jax.jit(lambda inputs: written(graph.run, list(graph.donors), graph.edits(inputs)))
+
+    @jax.jit
+    def run(inputs: Inputs, arrays: dict[str, Any]) -> Record:
+        return written(dataclasses.replace(graph.run, **arrays), list(graph.donors), graph.edits(inputs))
+
+    step = partial(run, arrays=graph.run.arrays)
     values = np.stack([_circuit(graph, order[count:], step) for count in (0, *counts)])
     none, whole = values[0].mean(), baseline.mean()
     faithful = (values.mean(axis=1) - none) / (whole - none) if whole != none else np.full(len(values), np.nan)
