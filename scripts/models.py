@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import sys
 from pathlib import Path
@@ -74,8 +75,8 @@ def row(file: Path, card: Card) -> list[Any]:
 
 
 def shown(row: list[Any]) -> list[str]:
-    """The cells of a row on the page."""
-    name, *cells, by, date = row
+    """The cells of a row on the page; texts of a card that somebody sent are neither HTML nor links there."""
+    name, *cells, by, date = (html.escape(str(cell), quote=False).replace("](", "] (") for cell in row)
     values = dict(zip(QUANTITIES, cells, strict=True))
     return [name, *(values[each] for each in SHOWN), ", ".join(filter(None, (by, date)))]
 

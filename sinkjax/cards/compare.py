@@ -58,8 +58,10 @@ def _maker(card: Card) -> str:
 
 
 def _remedy(card: Card) -> str:
+    if not any(row.saved for row in card.cost.rows if row.setting != TOKEN):
+        return NOT
     left = [(loss["mean"], name, loss) for name, loss in card.cost.remedies() if name != TOKEN]
-    return NOT if not left else f"{signed(min(left)[2])} ({min(left)[1].removeprefix(f'{TENSOR}, ')})"
+    return f"{signed(min(left)[2])} ({min(left)[1].removeprefix(f'{TENSOR}, ')})" if left else "none saves enough"
 
 
 def _without(name: str, card: Card) -> str:

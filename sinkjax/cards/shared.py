@@ -1,4 +1,4 @@
-"""Cards as others send them: read from card.json with every field checked, and written without paths and texts of their owner."""
+"""Cards as others send them: read from card.json with every field checked, and written without paths and passages."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def read_card(path: str | Path) -> Card:
     content = files.read(path)
     fields = {"cause" if name == "hangs" else name: part for name, part in content.items() if name not in BESIDE}
     card: Card = _structured({"prefix": None} | fields, Card, str(path))
+    _structured(content.get("shared", {}), dict[str, str], f"{path}: shared")
     L, heads = len(card.where.by_head), card.where.of
     if L == 0 or {len(row) for row in card.where.by_head} != {heads // L} or len(card.where.activation.by_layer) != L:
         raise SinkjaxError(f"{path}: where: by_head, by_layer and of do not agree about the numbers of layers and heads")

@@ -64,7 +64,7 @@ class CardOptions(Options):
     attention_impl: Attention = "auto"
     """implementation of attention; maps, caches and prefixes have their own"""
     share: bool = False
-    """write the card of a model that has one as MODEL.card.json, checked and without paths, texts or names, to send to others"""
+    """write the card of a model that has one as MODEL.card.json, without paths and passages, to send to others"""
     by: str = ""
     """with --share: your name, if the card should state it"""
     out: Path | None = None
@@ -121,9 +121,9 @@ def card(options: CardOptions) -> None:
 
 
 def is_card(name: str) -> bool:
-    """Return whether a name is the path of a card."""
+    """Return whether a name is the path of a card; a folder that holds a model too is a model."""
     path = user_path(name)
-    return path.name == CARD_FILE or (path / CARD_FILE).is_file()
+    return path.name == CARD_FILE or ((path / CARD_FILE).is_file() and not (path / "config.json").is_file())
 
 
 def of_cards(options: CardOptions) -> None:

@@ -78,5 +78,6 @@ def study(options: StudyOptions) -> None:
         return
     other = options.copy.suffix != program.suffix
     refuse(other, f"--copy needs a file that ends in {program.suffix}, not {options.copy}")
-    refuse(not write_new(options.copy, program.begin), f"{options.copy} already exists")
+    made = write_new(options.copy, program.begin)
+    refuse(not made, f"{options.copy} already exists")
     print(f"Change it, then: sinkjax run {options.copy}")

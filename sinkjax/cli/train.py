@@ -53,8 +53,11 @@ def train(arguments: Sequence[str]) -> None:
 
 
 def show_courses(folder: Location) -> None:
-    """Print where a training's measurements ended, and write its page with their courses."""
-    extras.require("the page of a training", "report")
+    """Print where a training's measurements ended, and write its page with their courses; only the folder without the extra."""
+    if lacking := extras.missing("report"):
+        say(f"no page without {', '.join(lacking)}: pip install 'sinkjax[report]', then sinkjax report {folder}")
+        print(printable(str(folder)))
+        return
     from sinkjax.report.page import page
     from sinkjax.report.training import training_section
 

@@ -71,7 +71,9 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
     if isinstance(selector, PerPrompt) and len(rows) != len(lengths):
         raise SinkjaxError(f"per_prompt has {what} positions for {len(rows)} prompts, but the batch has {len(lengths)}")
     last = np.array([max(row) if isinstance(row, tuple) else 0 for row in rows])
-    for b in np.flatnonzero((last < T) & (last >= lengths)):
+    beyond = np.flatnonzero((last < T) & (last >= lengths))
+    if beyond.size:
+        b = int(beyond[0])
         position, length = last[b % len(rows)], lengths[b]
         raise SinkjaxError(f"{what} position {position} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})")
     return np.stack([selected(f"{what} position", row, T) for row in rows])
@@ -209,7 +211,9 @@ def refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.ndar
             for term, prompts in zip(masks, hit[layer, head].T, strict=True):
                 cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term, rows, T)
                 visible = visible & ~(cells & prompts[:, None, None])
-            for prompt, row in np.argwhere(~visible.any(axis=-1) & (rows < lengths[:, None])):
+            empty = np.argwhere(~visible.any(axis=-1) & (rows < lengths[:, None]))
+            if len(empty):
+                prompt, row = empty[0]
                 where = f"query {start + row} (prompt {prompt}, layer {layer}, head {head})"
                 raise SinkjaxError(f"{label} masks every key of {where}")
 

@@ -57,7 +57,7 @@ def patch(
     Returns:
         `logit_difference` (prompt, layer, position) or (prompt, layer, head), the logit of `right` minus that of `wrong` after
         the prompt; the same without a patch as `clean` and `corrupted` (prompt); and `restored`, the share of their difference
-        that a patch brings back: 0 for none, 1 for all. `draw_patch` draws it.
+        that a patch brings back: 0 for none, 1 for all, not finite if the two are equal. `draw_patch` draws it.
 
     Raises:
         SinkjaxError: The site is unknown, or the model lacks it; a layer, position or token is out of range; the two batches have
@@ -84,11 +84,11 @@ def patch(
     donors = np.array(run["donor"])  # [B, layer, T, (H,) dims]
     np.moveaxis(donors, 2, 1)[np.arange(T) >= ends[:, None]] = 0  # padding is NaN
     edits = [
-        edit(site, "set", donors[None, :, row, :, head : head + 1], layers=layer, heads=head)
+        edit(site, "set", donors[None, :, row, :, column : column + 1], layers=layer, heads=column)
         if by_head
-        else edit(site, "set", donors[:, row, head], layers=layer, queries=head)
+        else edit(site, "set", donors[:, row, column], layers=layer, queries=column)
         for row, layer in enumerate(rows)
-        for head in columns
+        for column in columns
     ]
     named = [each.named(str(number)) for number, each in enumerate(edits)]
     data = sweep(model, corrupted, [compose(label="none"), *named], Probe(logits_of=tokens), lengths, progress=progress)

@@ -35,11 +35,13 @@ def training_section(folders: Sequence[Location]) -> Section:
     Errors: a folder has no log, or one without evaluations; the trainings measure nothing in common.
     """
     groups: dict[str, dict[int, dict[int, Mapping[str, Any]]]] = {}  # line -> run -> step -> evaluation
-    for folder in folders:
+    same = len({folder.name for folder in folders}) < len(folders)
+    titles = [f"{folder.parent.name}/{folder.name}" if same else folder.name for folder in folders]
+    for title, folder in zip(titles, folders, strict=True):
         header, evaluations = read(folder)
         rates = len({run["learning_rate"] for run in header["runs"]}) > 1
         for line in evaluations:
-            name = [folder.name] * (len(folders) > 1) + [str(line["variant"])] + [f"rate {line['learning_rate']:g}"] * rates
+            name = [title] * (len(folders) > 1) + [str(line["variant"])] + [f"rate {line['learning_rate']:g}"] * rates
             groups.setdefault(", ".join(name), {}).setdefault(line["run"], {})[line["step"]] = line
     every = [line for runs in groups.values() for steps in runs.values() for line in steps.values()]
     if not every:
@@ -54,7 +56,7 @@ def training_section(folders: Sequence[Location]) -> Section:
     heads = ("", "runs", "steps", *(MEASURES[name][0] for name in names))
     return Section(
         study="training",
-        title=f"Training {' and '.join(folder.name for folder in folders)}",
+        title=f"Training {' and '.join(titles)}",
         question="How the measurements of its log went over the steps.",
         findings=(),
         rows=(),

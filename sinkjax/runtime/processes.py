@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -14,8 +15,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.runtime import interruption
@@ -122,15 +122,15 @@ def from_first(action: Callable[[], Any]) -> Any:
 def _of_first(text: str) -> str:
     """A text of the first process, in all of them."""
     content = text.encode(errors="replace") if first() else b""
-    (size, *_), gather = largest(len(content)), multihost_utils.process_allgather
-    return bytes(gather(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]).decode() if size else ""
+    size = int(_of_each(np.array(len(content), np.int32))[0])
+    return bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]).decode() if size else ""
 
 
 def largest(*values: int) -> list[int]:
     """Return the maximum over processes of each of these numbers, int32."""
     if not joined():
         return [*values]
-    return [int(most) for most in multihost_utils.process_allgather(np.array(values, np.int32)).max(axis=0)]
+    return [int(most) for most in _of_each(np.array(values, np.int32)).max(axis=0)]
 
 
 def check_same(what: str, value: Any) -> None:
@@ -146,9 +146,25 @@ def whole(tree: Any) -> Any:
 
     Only one array at a time is complete on a device.
     """
-    return multihost_utils.process_allgather(tree, tiled=True) if joined() else tree
+    return jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
 
 
 def place(tree: Any, where: NamedSharding) -> Any:
     """Make global arrays from arrays that are the same in every process, on the host or on a device."""
     return jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
+
+
+def _of_each(values: np.ndarray) -> np.ndarray:
+    """Gather an array from each process, [processes, ...]; all must have the same shape and dtype."""
+    divided, gather = _everywhere()
+    owners = [device.process_index for device in jax.devices()]
+    given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])
+    return np.asarray(gather(given))[[owners.index(number) for number in range(jax.process_count())]]
+
+
+@functools.cache
+def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """Return the sharding that splits a leading axis over all devices, and a function that replicates an array on them."""
+    mesh = Mesh(np.array(jax.devices()), ("device",))
+    divided, everywhere = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
+    return divided, jax.jit(lambda array: array, out_shardings=everywhere)

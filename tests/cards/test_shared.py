@@ -74,6 +74,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a number for a text": (lambda card: changed(card, "hangs", "kind", value=3), "not a card's"),
     "another kind": (lambda card: changed(card, "hangs", "kind", value="<script>"), "not a card's"),
     "true for a number": (lambda card: changed(card, "cost", "spared", value=[True]), "not a card's"),
+    "a sender that is no text": (lambda card: changed(card, "shared", value=["me"]), "shared is a list"),
     "an unknown field": (lambda card: changed(card, "where", "evil", value=1), "unknown key 'evil'"),
     "a deep nest": (lambda card: b'{"version":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
     "too large": (lambda card: b'{"version": "' + b"x" * 9_000_000 + b'"}', "more than 8,000,000 bytes"),
@@ -99,6 +100,7 @@ def test_cards_side_by_side_have_the_numbers_of_each(card) -> None:
     other = dataclasses.replace(card, where=wide, purpose=None)
     table = sinkjax.compare_cards(card, other)
     assert [*table.columns] == ["mini-softmax (1)", "mini-softmax (2)"]
+    assert sinkjax.compare_cards(card).loc["the same with the best remedy"].item() in ("none saves enough", "not measured")
     assert table.loc["heads that sink"].tolist() == [f"{len(card.where.heads)} of 8"] * 2
     assert table.loc["loss with its key hidden"].tolist()[1] == "not measured"
     shapes = {tuple(axes.images[0].get_array().shape) for axes in compare.draw_heads([card, other]).axes if axes.images}

@@ -20,8 +20,7 @@ SOURCES = ("sinkjax", "tests", "configs", "docs", "scripts", "colab", ".ci")
 TEXT = {".py", ".md", ".yaml", ".toml", ".ipynb", ".cff", ".txt", ""}
 
 NEVER = {"torch", "tensorflow", "matplotlib.pyplot", "jax.experimental"}
-# The kernels, and what all processes hold, have no other home.
-EXPERIMENTAL = {f"sinkjax/{name}.py": {"jax.experimental"} for name in ("transformer/tiles", "runtime/processes")}
+EXPERIMENTAL = {"sinkjax/transformer/tiles.py": {"jax.experimental"}}  # the kernels have no other home
 LAZY = {"datasets", "matplotlib", "pandas", "scipy", "transformers", "xarray", "zarr"}
 FOR_MODELS = {"gguf", "tokenizers"}  # 0.06 and 0.01 s, in modules that only a model needs
 EXCUSES = {"pytest.skip", "pytest.xfail", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}

@@ -40,6 +40,13 @@ def test_the_last_evaluation_is_the_mean_over_runs_of_each_training(tmp_path: Pa
     assert not is_training(user_location(tmp_path))
 
 
+def test_trainings_of_one_name_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    folders = [user_location(write(tmp_path / where / "run", [[loss]])) for where, loss in (("a", 1.0), ("b", 3.0))]
+    assert [line[0] for line in training_section(folders).blocks[0].lines] == ["a/run, softmax", "b/run, softmax"]
+
+
 def test_a_course_has_gaps_where_a_run_ended_or_was_not_finite() -> None:
     runs = {0: {0: {"loss": 4.0}, 10: {"loss": None}}, 1: {0: {"loss": 2.0}}}
     line = _line("softmax", runs, "loss")

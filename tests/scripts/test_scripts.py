@@ -96,6 +96,13 @@ def test_a_tables_cell_has_its_format_and_a_share_its_interval(script):
     assert look("kiya/mask.all@smollm").endswith("]")
 
 
+def test_a_card_that_somebody_sent_is_only_text_on_the_page(script):
+    row = ["<script>", *["[here](x)"] * len(script("models").QUANTITIES), "<img src=x>", "2026"]
+    shown = " ".join(script("models").shown(row))
+    assert "<" not in shown
+    assert "](" not in shown
+
+
 # Finished runs.
 
 

@@ -48,3 +48,11 @@ def test_options_override_the_config_they_follow(finished, tmp_path):
     assert cli.main(["train", str(finished), *changed, "--out", str(tmp_path / "out")]) == 0
     config = load_runs(tmp_path / "out").config
     assert (config.seeds, config.steps, config.learning_rates) == (1, 50, (0.1, 0.003))
+
+
+def test_without_the_extra_of_pages_a_finished_training_is_not_lost(finished, capsys, monkeypatch):
+    monkeypatch.setattr("sinkjax.runtime.extras.missing", lambda extra: ["jinja2"] * (extra == "report"))
+    assert cli.main(["train", str(finished)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1] == str(finished)
+    assert "no page without jinja2: pip install 'sinkjax[report]'" in shown.err
