@@ -11,8 +11,8 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
-from named import CLAIMS, DATA, DOCS, GEMMA, SMOL, Row, is_in, read
-from templates import given, page
+from named import CLAIMS, DATA, DOCS, GEMMA, SMOL, Named, Row, is_in, read
+from templates import page
 
 from sinkjax.analysis.summary import NOT_COMPARED
 from sinkjax.config_files.files import write
@@ -53,7 +53,7 @@ def main() -> None:
             "table": markdown(("statement", *models), [cells(name, models, claims, row) for name, row in expected.items()]),
             "score": markdown(columns, [score(model, claims, expected) for model in models]),
         }
-        write(DOCS / "results" / f"{plan}.md", page(f"{plan}.md", given(numbers)))
+        write(DOCS / "results" / f"{plan}.md", page(f"{plan}.md", Named(DOCS, **numbers)))
         if plan == "off-signal":
             write(DOCS / "images" / "off-signal.svg", figure(models, claims, study))
 

@@ -20,7 +20,7 @@ from sinkjax.config_files.checks import positions
 from sinkjax.papers._shared import after, hide_behind
 from sinkjax.papers.kiya.predictions import rows_at
 from sinkjax.study import *
-from sinkjax.study import SIZES, later_attention_to, percentage, strongest_later_attention
+from sinkjax.study import SIZES, later_attention_to, percentage, strongest_later_attention, without_bos
 
 MEAN, OTHER, OWN = "mean of other texts", "of another text", "own"
 PERMUTED, BEHIND_FIRST, ONE_ORDER = "permuted", "permuted but for keys 0 and itself", "permuted alike in all heads"
@@ -118,7 +118,8 @@ def study(lab: Lab, s: Settings) -> None:
     for name, less in {"zero": output(NOTHING), "added": output(ORDINARY, ADD), "direction": output(AWAY)}.items():
         falls = difference(first, output(ORDINARY), less, first)
         lab.claim(name, "ours", falls, sinks, [effect(first, less)], sign=-1, took=WRITTEN)
-    lab.claim("firsts", "ours", effect(first, output(FIRSTS)), sinks, stays=True, took=WRITTEN)
+    differ = all_of(sinks, without_bos(converse))  # where all texts begin alike, the edit sets what is there
+    lab.claim("firsts", "ours", effect(first, output(FIRSTS)), differ, stays=True, took=WRITTEN)
 
     lab.maps(rows[ALL.at(row=MEAN, position=s.positions[0])], output(ORDINARY))
     lab.draw(lines_along, "position", here, over=rows, by="row")
