@@ -11,7 +11,7 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
-from named import CLAIMS, DATA, DOCS, GEMMA, SMOL, Named, Row, is_in, read
+from named import CLAIMS, DATA, DOCS, GEMMA, SMOL, Named, Row, is_in, read, share, shares_of
 from templates import page
 
 from sinkjax.analysis.summary import NOT_COMPARED
@@ -71,10 +71,9 @@ def cells(name: Name, models: list[str], claims: dict[tuple[str, ...], Row], pre
     rows = [claims.get((*name, model)) for model in models]
     cells = [next((row["statement"] for row in rows if row is not None), f"{name[0]}: {name[1]}")]
     for model, row in zip(models, rows, strict=True):
-        mean, *ends = (f"{100 * float(row[end]):.0f}" for end in ("s", "s_low", "s_high")) if row and row["s"] else ("",)
-        share = f"{mean}% [{', '.join(ends)}] " if ends else ""
+        number = f"{share(*shares_of(row))} " if row and row["s"] else ""
         wrong = verdict(row) not in (NOT_RUN, SAME.get(predicted[model], predicted[model]))
-        cells.append(share + (row["word"] if row else NOT_RUN) + f" (predicted: {predicted[model]})" * wrong)
+        cells.append(number + (row["word"] if row else NOT_RUN) + f" (predicted: {predicted[model]})" * wrong)
     return cells
 
 
