@@ -28,6 +28,7 @@ from sinkjax.study.numbers import CONTROLS, Numbers
 from sinkjax.study.work import Condition, Selection, Sweep
 
 FEWEST = 3  # minimum points of a line
+FEW = 4  # maximum lines of a single panel whose legend stands in it
 POSITIONS = 24  # positions drawn per prompt, so that columns are visible
 LAYERS = "layer l (0-based)"
 UNIT = re.compile(r" \([^()]*\)$")
@@ -170,7 +171,7 @@ def lines_along(
                 ordered = by_x if any(isinstance(x, str) for x in by_x) else dict(sorted(by_x.items()))
                 drawn.setdefault(title, []).append(_line(numbers, measure, over, ordered, effect, name))
         panels.append([_panel(title, row, of, effect) for title, of in drawn.items()])
-    figure = line_panels.lines(panels, axis, "above" if len(panels) > 1 else "first", log_x)
+    figure = line_panels.lines(panels, axis, "above" if len(panels) > 1 or len(groups) > FEW else "first", log_x)
     caption = f"{names_of(map(together, rows))}, against {axis}. Dashed: no edit."
     return numbers.drawing(f"{over.name}-{axis}", figure, titled(over, caption), over.name)
 
