@@ -122,7 +122,7 @@ def card(options: CardOptions) -> None:
 
 def is_card(name: str) -> bool:
     """Return whether a name is the path of a card; a folder that holds a model too is a model."""
-    path = user_path(name)
+    path = Path(name).expanduser()
     return path.name == CARD_FILE or ((path / CARD_FILE).is_file() and not (path / "config.json").is_file())
 
 
@@ -148,7 +148,7 @@ def of_cards(options: CardOptions) -> None:
     rows = [(quantity, *row) for quantity, row in zip(table.index, table.values.tolist(), strict=True)]
     show("Sink cards", ("", *names), rows, "losses are added nats per token, with 95% intervals")
     section = as_section(cards)
-    file = (options.out or default_folder(" and ".join(names))) / "cards.html"
+    file = (options.out or default_folder("-and-".join(names))) / "cards.html"
     write(file, page([section], section.title))
     print(file)
 

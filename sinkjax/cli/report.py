@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from sinkjax.cli.card import CardOptions, is_card, of_cards
 from sinkjax.cli.common import asked_location, own_study
 from sinkjax.config_files.archives import SUFFIX, unpack
 from sinkjax.config_files.checks import refuse
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Rebuild the summary, figures and page of a finished run from its stores, compare two of the same edits, or draw the courses
-    of one or two trainings."""
+    """Rebuild the summary, figures and page of a finished run from its stores, compare two of the same edits, draw the courses of
+    one or two trainings, or show one or two cards."""
 
     results: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RESULTS")]]
-    """the folder of a run or a training, or its URL, a store in it, or a zip of the folder, which is unpacked next to the zip"""
+    """the folder of a run, a training or a card, its URL, a store in it, or a zip of the folder, which is unpacked next to it"""
     other: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[OTHER]")]] = None
     """a second folder, to compare the sweeps that both have, or a second store"""
     study: str | None = None
@@ -37,8 +38,12 @@ class ReportOptions:
 
 
 def report(options: ReportOptions) -> None:
-    """rebuild the figures and the page of a run from its stores, or compare two runs or stores"""
-    results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
+    """rebuild the figures and the page of a run from its stores, compare two runs or stores, or show cards"""
+    given = [path for path in (options.results, options.other) if path is not None]
+    if all(map(is_card, given)):
+        of_cards(CardOptions(models=tuple(given)))
+        return
+    results, *others = map(_there, given)
     from sinkjax.report.page import page
     from sinkjax.report.training import is_training, training_section
     from sinkjax.study import compare

@@ -12,6 +12,7 @@ import pytest
 import sinkjax
 from sinkjax.cards import compare, files
 from sinkjax.cards.shared import read_card, shared
+from sinkjax.cli.main import main
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.page import page
 from tests.cards.test_files import SIZE
@@ -105,3 +106,12 @@ def test_cards_side_by_side_have_the_numbers_of_each(card) -> None:
     assert table.loc["loss with its key hidden"].tolist()[1] == "not measured"
     shapes = {tuple(axes.images[0].get_array().shape) for axes in compare.draw_heads([card, other]).axes if axes.images}
     assert (4, 4) in shapes  # the larger of both along each axis
+
+
+@pytest.mark.parametrize("verb", ["card", "report"])
+def test_both_verbs_show_cards_side_by_side(card, verb: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [str(card.save(tmp_path / name)) for name in ("first", "second")]
+    assert main([verb, *folders]) == 0
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    assert "mini-softmax (2)" in path.read_text()
