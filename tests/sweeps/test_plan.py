@@ -72,11 +72,11 @@ def test_any_memory_gives_the_same_numbers_in_the_same_layout(tiny_config, tiny_
 
 
 def test_a_call_has_at_most_the_prompts_that_are_asked_for_and_the_numbers_stay(tiny_config, tiny_params):
-    model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config, count=6)
-    for size, block in ((None, 6), (100, 6), (4, 3), (1, 1)):
-        assert plan(tiny_config, MASKS, [12] * 6, 12, RECEIVED, batch_size=size).schedule.prompt_block == block
-    whole, cut = (sinkjax.sweep(model, tokens, MASKS, RECEIVED, batch_size=size) for size in (None, 3))
-    assert cut.attrs["schedule"]["prompt_block"] == 3
+    model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config, count=11)
+    for size, block in ((None, 11), (100, 11), (8, 6), (1, 1)):
+        assert plan(tiny_config, MASKS, [12] * 11, 12, RECEIVED, batch_size=size).schedule.prompt_block == block
+    whole, cut = (sinkjax.sweep(model, tokens, MASKS, RECEIVED, batch_size=size) for size in (None, 8))  # of 6 and of 5
+    assert cut.attrs["schedule"]["prompt_block"] == 6
     assert_close(cut.attention_received, whole.attention_received, 1e-5, "attention_received")
 
 
