@@ -15,6 +15,7 @@ import sinkjax
 from sinkjax.cli.common import Options
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import CARD_FILE, user_path
+from sinkjax.config_files.locations import url_protocol
 from sinkjax.data.corpora import SOURCES, checked
 from sinkjax.data.fit import LENGTH, PROMPTS, check_sizes
 from sinkjax.data.reading import Division, kind_of
@@ -122,7 +123,9 @@ def card(options: CardOptions) -> None:
 
 def is_card(name: str) -> bool:
     """Return whether a name is the path of a card; a folder that holds a model too is a model."""
-    path = Path(name).expanduser()
+    if url_protocol(name) is not None:
+        return False
+    path = user_path(name)
     return path.name == CARD_FILE or ((path / CARD_FILE).is_file() and not (path / "config.json").is_file())
 
 
