@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from sinkjax.checkpoints.buffers import Buffer
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
-from sinkjax.checkpoints.names import LeafPart, Table
+from sinkjax.checkpoints.names import LeafPart, Table, as_part
 from sinkjax.config_files.checks import refuse
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm, RMSNorm
@@ -61,6 +61,8 @@ class Family:
         spelled: Keys that only this family has -> the usual name.
         inert: Keys that change neither weights nor forward, in addition to those in `inert.yaml`.
         fixed: Keys with one supported value.
+        layouts: Tables of leaves that some files store otherwise, such as all experts of a layer in one tensor; a table replaces
+            entries of `tensors` where a file has the tensor of its leaf `down`.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
         buffers: Patterns of tensors that follow from the architecture -> what they must be.
         separator: Separator of documents in pretraining; None if it is not public or not known to us.
@@ -74,14 +76,19 @@ class Family:
     spelled: Mapping[str, str] = field(default_factory=dict)
     inert: frozenset[str] = frozenset()
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    layouts: tuple[Table, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
     separator: Separator | None = None
     gguf: Gguf | None = None
 
-    def names(self, config: Config) -> Table:
-        """Return the table of a model's tensors."""
-        return self.tensors(config) if callable(self.tensors) else self.tensors
+    def names(self, config: Config, held: Collection[str] = ()) -> Table:
+        """Return the table of a model's tensors. held: the names in a file, perhaps below another prefix than the table's."""
+        table = self.tensors(config) if callable(self.tensors) else self.tensors
+        for layout in self.layouts:
+            first = as_part(layout["down"]).name.format(0, 0).removeprefix("model.")
+            table = {**table, **layout} if any(name.endswith(first) for name in held) else table
+        return table
 
 
 @functools.cache

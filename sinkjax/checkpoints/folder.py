@@ -85,7 +85,7 @@ def family_checkpoint(
     std = Fields({**text, **(assume or {})}, config_where).optional_number("initializer_range", low=0)
     own_tokenizer, tensors = tokenizer(text), stored()
     family = families()[text["model_type"]]
-    names, ignored = family.names(config), (*INERT_TENSORS, *ignore_keys)
+    names, ignored = family.names(config, tensors), (*INERT_TENSORS, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}
     prefix = as_part(names["embed"]).name.split(".")[0] + "."
     refuse_unmerged(tensors, where)

@@ -90,8 +90,8 @@ def gated_queries(config: Config, leaf: str) -> View:
 
 
 def halves(config: Config, leaf: str) -> View:
-    """The gate of an MLP, then the up projection: Phi-3."""
-    return (2, config.neurons), (("gate", "up").index(leaf),)
+    """The gate of an MLP, then the up projection: Phi-3, and experts that transformers 5 saved as one tensor."""
+    return (2, config.mlp_width or 0), (("gate", "up").index(leaf),)
 
 
 def alternating(config: Config, leaf: str) -> View:
@@ -133,6 +133,13 @@ LLAMA = {
     **modules("model.layers.{}.self_attn", q="q_proj", k="k_proj", v="v_proj", o="o_proj"),
     **modules("model.layers.{}.mlp", gate="gate_proj", up="up_proj", down="down_proj"),
     **modules(unembed="lm_head"),
+}
+
+# The experts of a layer as transformers 5 holds them, and saves them where asked for.
+FUSED_EXPERTS = {
+    **modules("model.layers.{}.mlp", router="gate"),
+    **fused("model.layers.{}.mlp.experts.gate_up_proj", halves, ("gate", "up"), ends=("", "_bias"), stacked=True),
+    "down": LeafPart("model.layers.{}.mlp.experts.down_proj", stacked=True),
 }
 
 

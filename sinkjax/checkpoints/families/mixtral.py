@@ -23,6 +23,7 @@ def read(fields: Fields) -> dict[str, Any]:
     return values | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * values["layers"], "experts": experts}
 
 
+DEFAULTS = {"head_dim": even_head_dim}
 SEPARATOR = Separator("<s>", note="its tokenizer puts it in front")
 GGUF = Gguf(
     "llama",
@@ -30,4 +31,4 @@ GGUF = Gguf(
     interleaved=True,
     suits=lambda file: bool(file.own.get("expert_count")),
 )
-FAMILY = Family("mixtral", read, TENSORS, defaults={"head_dim": even_head_dim}, separator=SEPARATOR, gguf=GGUF)
+FAMILY = Family("mixtral", read, TENSORS, defaults=DEFAULTS, layouts=(names.FUSED_EXPERTS,), separator=SEPARATOR, gguf=GGUF)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import qwen3_moe
 from sinkjax.checkpoints.family import COMMON, Family, biases, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields
@@ -25,4 +26,13 @@ GGUF = Gguf(
     implied={"norm_topk_prob": False},
 )
 FIXED = {"clip_qkv": None}  # it would clip after the norm
-FAMILY = Family("olmoe", read, qwen3_moe.TENSORS, defaults=DEFAULTS, spelled=SPELLED, fixed=FIXED, gguf=GGUF)
+FAMILY = Family(
+    "olmoe",
+    read,
+    qwen3_moe.TENSORS,
+    defaults=DEFAULTS,
+    spelled=SPELLED,
+    fixed=FIXED,
+    layouts=(names.FUSED_EXPERTS,),
+    gguf=GGUF,
+)

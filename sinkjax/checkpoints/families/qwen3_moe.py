@@ -46,4 +46,14 @@ GGUF = Gguf(
     },
     implied={"norm_topk_prob": True},
 )
-FAMILY = Family("qwen3_moe", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, fixed=FIXED, separator=SEPARATOR, gguf=GGUF)
+FAMILY = Family(
+    "qwen3_moe",
+    read,
+    TENSORS,
+    defaults=DEFAULTS,
+    spelled=SPELLED,
+    fixed=FIXED,
+    layouts=(names.FUSED_EXPERTS,),
+    separator=SEPARATOR,
+    gguf=GGUF,
+)
