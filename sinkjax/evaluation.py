@@ -40,6 +40,8 @@ from sinkjax.transformer.past import Past, put_in_front
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.model import Model
 
 TOKENS = 4096  # tokens per call without a cache policy, unless a single piece has more
@@ -83,6 +85,13 @@ class Evaluation:
         sums = np.bincount(self.text, np.nansum(self.nll, axis=1, dtype=float))
         with np.errstate(invalid="ignore"):
             return np.asarray(sums / counts, np.float64)
+
+    def to_dataset(self) -> xarray.Dataset:
+        """Return each text's mean loss in nats and number of predicted tokens, as `loss` and `tokens` along `text`."""
+        import xarray
+
+        tokens = np.bincount(self.text, (~np.isnan(self.nll)).sum(axis=1)).astype(int)
+        return xarray.Dataset({"loss": ("text", self.by_text()), "tokens": ("text", tokens)})
 
     def __repr__(self) -> str:
         return f"Evaluation(loss={self.loss:.4f}, perplexity={self.perplexity:.4g}, tokens={self.tokens})"

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import records
+from sinkjax.analysis.heads import diagonal_share, head_load, sink_divergence, value_norm_ratio, value_null_share
 from sinkjax.analysis.kinds import SecondarySinks, SinkKind, secondary_sinks, sink_kind, sink_positions
 from sinkjax.analysis.records import RECEIVED, RULES, Floats, Peak, Statistics
 from sinkjax.analysis.tensors import from_tensors
@@ -34,10 +35,10 @@ from sinkjax.config_files.checks import refuse
 from sinkjax.errors import SinkjaxError
 
 __all__ = [
-    "NEVER", "RULES", "SecondarySinks", "SinkKind", "from_tensors", "hidden_median", "is_massive", "largest_activation",
-    "logit_difference", "massive_activations", "massive_onset", "mean_nll", "norm_ratio", "onset", "perplexity",
-    "secondary_sinks", "sink_kind", "sink_onset", "sink_position", "sink_positions", "sink_rate", "sink_rate_among",
-    "token_mask", "top1_over_median", "undecided_heads",
+    "NEVER", "RULES", "SecondarySinks", "SinkKind", "diagonal_share", "from_tensors", "head_load", "hidden_median", "is_massive",
+    "largest_activation", "logit_difference", "massive_activations", "massive_onset", "mean_nll", "norm_ratio", "onset",
+    "perplexity", "secondary_sinks", "sink_divergence", "sink_kind", "sink_onset", "sink_position", "sink_positions", "sink_rate",
+    "sink_rate_among", "token_mask", "top1_over_median", "undecided_heads", "value_norm_ratio", "value_null_share",
 ]  # fmt: skip
 
 

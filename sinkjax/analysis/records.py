@@ -20,6 +20,9 @@ KEYS, DEPTHS = ("prompt", "layer", "head", "key"), ("prompt", "depth", "position
 AXES = {  # the last axes of the statistics that metrics read
     **dict.fromkeys(STATISTICS, KEYS),
     **dict.fromkeys(("resid_max", "resid_norm", "resid_median", "resid_first_cosine"), DEPTHS),
+    "attention_self": ("prompt", "layer", "head", "query"),
+    "value_norm": ("prompt", "layer", "kv_head", "position"),
+    "values": ("prompt", "layer", "position", "kv_head", "head_dim"),
     "state_median": DEPTHS[:2],
     "nll": ("prompt", "position"),
     "logits_of": ("prompt", "token"),

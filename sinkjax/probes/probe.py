@@ -92,6 +92,7 @@ class Probe:
         attention_share: Like `attention_received`, with each row's absolute weights divided by their sum; for rows that do not
             sum to 1.
         row_entropy: Entropy of each query's weights in nats. For this and all later entries, `record.dims` lists the axes.
+        attention_self: Weight of each query on its own key.
         query_key_cosine: Cosine between each key and the rotated queries that come after it.
         resid_max: Max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
         resid_norm: L2 norm of h, by depth and position.
@@ -135,6 +136,7 @@ class Probe:
     attention_received_bias: bool = field(default=False, metadata=LATER)
     attention_share_bias: bool = field(default=False, metadata=LATER)
     attention_received_past: bool = field(default=False, metadata=LATER)
+    attention_self: bool = field(default=False, metadata=LATER)
     attention: tuple[int, ...] | bool = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()

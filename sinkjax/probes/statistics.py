@@ -199,6 +199,12 @@ def row_entropy(weights: jax.Array, view: View) -> jax.Array:
     return jnp.where(nothing, 0, -weights * jnp.log(jnp.where(nothing, 1, weights))).sum(axis=-1)
 
 
+def own_weight(weights: jax.Array, view: PairView) -> jax.Array:
+    """Weight of each query on its own key: [B, H, Q]."""
+    at_own = view.rows[:, None] == jnp.arange(weights.shape[-1])[None, :]
+    return jnp.where(at_own, weights, 0).sum(axis=-1)
+
+
 def norm(x: jax.Array, view: View) -> jax.Array:
     """L2 norm over the last axis."""
     return jnp.sqrt(jnp.square(x).sum(axis=-1))
@@ -288,7 +294,7 @@ def non_finite_cells(x: jax.Array, view: View) -> jax.Array:
 SUMS = (
     column_sums, share_sums, bias_sums, bias_share_sums, past_sums, later_sums, later_share_sums, cosine_sums, non_finite_cells,
 )  # fmt: skip
-BY_ROW = (row_entropy, norm, head_norm, abs_max, abs_argmax, abs_median, excess_kurtosis)
+BY_ROW = (row_entropy, own_weight, norm, head_norm, abs_max, abs_argmax, abs_median, excess_kurtosis)
 
 
 def cut_by_rows(entry: Statistic) -> bool:
@@ -308,6 +314,7 @@ BUILT_IN: dict[str, Statistic] = {
         Statistic("attention_share_bias", Site.WEIGHTS, bias_share_sums, ("prompt", "layer", "head"), mean_over_queries),
         Statistic("attention_received_past", Site.WEIGHTS, past_sums, ("prompt", "layer", "head"), mean_over_queries, "past"),
         Statistic("row_entropy", Site.WEIGHTS, row_entropy, ("prompt", "layer", "head", "query")),
+        Statistic("attention_self", Site.WEIGHTS, own_weight, ("prompt", "layer", "head", "query")),
         Statistic("query_key_cosine", Site.LOGITS, cosine_sums, KEYS, mean_over_later_queries),
         Statistic("resid_max", Site.RESID, abs_max, DEPTHS),
         Statistic("resid_norm", Site.RESID, norm, DEPTHS),
