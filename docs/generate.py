@@ -229,7 +229,7 @@ def gguf_keys() -> str:
         own = {key: f"`{to}`" if to else "" for key, to in layout.keys.items()}
         own |= {key: f"must be {value}" for key, value in layout.fixed.items()}
         own |= {key: shared[key] for key in absent.get(name, {}) if key not in own}
-        label = f"`{layout.architecture}`" if layout.architecture != "llama" else f"`llama` ({name})"
+        label = f"`{layout.architecture}`" + (f" ({name})" if layout.architecture == "llama" or name == "olmo3" else "")
         told = {**absent["all"], **absent.get(name, {})}
         lines += [(label, f"`{key}`", to, told.get(key, "required")) for key, to in own.items()]
     return _table(("architecture", "key", "in config.json", "llama.cpp, if it is missing"), lines)

@@ -59,6 +59,7 @@ SCALING_KEYS = {
     "rope.scaling.yarn_beta_fast": "beta_fast",
     "rope.scaling.yarn_beta_slow": "beta_slow",
 }
+ATTENTION_FACTOR = "rope.scaling.attn_factor"
 INERT = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 ROPE_FREQS = "rope_freqs.weight"
 LONG_FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
@@ -174,14 +175,16 @@ def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None
     table = {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
     table["factor"] = own.get("rope.scaling.factor", own.get("rope.scale_linear", 0)) or 1  # 0 means none
     if kind == "longrope":
-        fields.read.add("rope.scaling.attn_factor")
         refuse(table.pop("factor") != 1, f"{where} scales its rotation twice: by {', '.join(long.values())}, and by a factor")
         table |= {key: np.asarray(tensors[name].array(), float).tolist() for key, name in long.items()}
-        table |= {"attention_factor": own["rope.scaling.attn_factor"]} if "rope.scaling.attn_factor" in own else {}
         rotation |= {ORIGINAL: table.pop(ORIGINAL)} if ORIGINAL in table else {}
     else:
-        fields.fixed("rope.scaling.attn_factor", 1.0)
         kind = "none" if table["factor"] == 1 else kind
+    if kind == "longrope" or ATTENTION_FACTOR in layout.keys:
+        fields.read.add(ATTENTION_FACTOR)
+        table |= {"attention_factor": own[ATTENTION_FACTOR]} if ATTENTION_FACTOR in own else {}
+    else:
+        fields.fixed(ATTENTION_FACTOR, 1.0)
     if kind == "linear":
         table.pop(ORIGINAL, None)  # stated by converters, without a part in the formula
     if ROPE_FREQS in tensors:

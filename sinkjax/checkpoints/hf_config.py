@@ -45,7 +45,7 @@ READ = frozenset(
     {"activation_function", "attn_config", "d_model", "do_layer_norm_before", "elementwise_attn_output_gate", "expansion_ratio"}
     | {"ffn_dim", "headwise_attn_output_gate", "layer_norm_eps", "moe_intermediate_size", "n_embd", "n_heads", "n_layers"}
     | {"n_positions", "no_rope_layers", "norm_eps", "norm_epsilon", "num_experts_per_tok", "num_ln_in_parallel_attn"}
-    | {"query_pre_attn_scalar", "rms_norm_eps", "sliding_window"}
+    | {"position_embedding_type", "query_pre_attn_scalar", "rms_norm_eps", "shared_intermediate_size", "sliding_window"}
 )
 # Keys that mean that the weights are packed in a way not visible from the tensors' types.
 QUANTISED = ("quantization_config", "quantization")
@@ -77,17 +77,18 @@ def read_config(
         refuse(unread, f"{where} states {usual!r}, which transformers does not read in a {family.model_type}: name it {key!r}")
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, {**family.defaults, **(defaults or {})}, dict(assume), {"model_type"}, ignore_keys)
-    for key in QUANTISED:
-        packed = fields.stated(key) and key not in fields.ignored
-        kind = fields.table(key).get("quant_method", "of a kind that it does not name") if packed else None
-        named = f"{where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF files only"
-        refuse(packed, f"{named}; if its tensors are plain numbers all the same, {let_pass([key])}")
     if CODE not in fields.ignored:
         fields.read.add(CODE)
         code = f"{fields.where} names Python code in {CODE!r} ({short(values.get(CODE))}), which sinkjax does not run"
         other = f"which may compute something else than a {family.model_type}"
         refuse(bool(values.get(CODE)), f"{code} and {other}; if it does not, {let_pass([CODE])}")
-    config = Config(**family.read(fields))
+    read = family.read(fields)
+    for key in QUANTISED:
+        packed = fields.stated(key) and key not in fields.ignored and key not in fields.read
+        kind = fields.table(key).get("quant_method", "of a kind that it does not name") if packed else None
+        named = f"{where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF files only"
+        refuse(packed, f"{named}; if its tensors are plain numbers all the same, {let_pass([key])}")
+    config = Config(**read)
     for key, only in {**NEUTRAL, **family.fixed}.items():
         if key in family.fixed or key not in fields.read | family.inert:
             fields.fixed(key, only)

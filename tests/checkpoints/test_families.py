@@ -40,8 +40,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_every_family_has_a_released_model() -> None:
-    """But for two: Ministral 8B calls itself a mistral, and we do not know the rotation that AFM-4.5B states."""
-    assert sorted([*ONE_OF_EACH, "arcee", "ministral"]) == EACH
+    """But for three: Ministral 8B calls itself a mistral, and we do not know all that AFM-4.5B and Granite 4.0 Micro state."""
+    assert sorted([*ONE_OF_EACH, "arcee", "granitemoehybrid", "ministral"]) == EACH
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,24 @@ def test_a_context_beyond_the_stated_one_is_given_on_purpose(folders: dict[str, 
         sinkjax.load(folders["gpt2"], context=40)
     with pytest.raises(SinkjaxError, match=r"context .*at least 1"):
         sinkjax.load(folders["mpt"], context=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer_types": ["attention", "mamba"]}, "layers of kind 'mamba', which have no attention weights"),
+        ({"layer_types": ["attention"]}, "'layer_types' .*kind"),
+        ({"layer_types": None}, "does not state 'layer_types'"),
+        ({"num_local_experts": 8}, "routed experts"),
+        ({"num_local_experts": None}, "does not state 'num_local_experts'"),
+        ({"position_embedding_type": "alibi"}, "rope or nope"),
+        ({"mlp_bias": True}, "mlp_bias"),
+    ],
+)
+def test_a_granite_4_that_is_more_than_attention_and_an_mlp_is_refused(
+    change: dict[str, object], message: str, folders: dict[str, Path]
+) -> None:
+    values = small.stated(folders["granitemoehybrid"])
+    with pytest.raises(SinkjaxError, match=message):
+        read_config(values | change, "config.json")
+    assert read_config(values | {"layer_types": ["attention"] * 2}, "config.json") == read_config(values, "config.json")

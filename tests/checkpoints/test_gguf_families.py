@@ -12,6 +12,7 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Caps
 from tests.checkpoints.files import write_gguf
 from tests.model import as_gguf, reference
@@ -19,6 +20,8 @@ from tests.model import families as small
 
 pytestmark = pytest.mark.apart
 TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, max(small.LENGTHS))
+# The converter writes the flat table of OLMo 3's files, which scales layers without a window only.
+OLMO3 = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8, "attention_factor": 1.25}
 # Options of the draws that llama.cpp has no tensor or key for.
 LEFT_OUT = {
     "cohere": lambda values: values.update(tie_word_embeddings=True),
@@ -27,6 +30,7 @@ LEFT_OUT = {
     "gemma2": lambda values: values.update(tie_word_embeddings=True),
     "hunyuan_v1_dense": lambda values: values.update(rope_parameters={"rope_theta": 100.0, "rope_type": "default"}),
     "mpt": lambda values: values["attn_config"].update(softmax_scale=None),
+    "olmo3": lambda values: values.update(rope_parameters=OLMO3),
     "phi": lambda values: values.update(qk_layernorm=False),
 }
 # llama.cpp has no name for the second norm of a Falcon without a parallel block.
@@ -82,7 +86,26 @@ def test_the_scale_of_scores_of_the_27b_gemmas_follows_from_their_width(
     assert config.caps == (Caps(50.0, 30.0) if architecture == "gemma2" else Caps())
 
 
+@pytest.mark.parametrize("stated", ["pattern", "period", "nothing"])
+def test_an_olmo_with_a_window_is_an_olmo_3_and_scales_only_layers_without(stated: str, tmp_path: Path) -> None:
+    """Three of four layers have the window, however a file says so; no weight is needed for the config."""
+    metadata = {"block_count": 5, "context_length": 65536, "embedding_length": 32, "feed_forward_length": 8, "vocab_size": 9}
+    metadata |= {"attention.head_count": 4, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 5e5}
+    metadata |= {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 8192}
+    metadata |= {"rope.scaling.attn_factor": 1.25, "attention.sliding_window": 16}
+    pattern = {"pattern": [True, True, True, False, True], "period": 4}
+    metadata |= {"attention.sliding_window_pattern": pattern[stated]} if stated in pattern else {}
+    read = read_gguf_checkpoint(write_gguf(tmp_path / "m.gguf", metadata, {}, "olmo2"))
+    assert read.source["model_type"] == "olmo3"
+    assert read.config.windows == (16, 16, 16, None, 16)
+    assert [read.config.rope_of(layer).scaling is not None for layer in range(5)] == [False, False, False, True, False]
+    assert read.config.rope_of(3).scaling.attention_factor == 1.25
+    del metadata["attention.sliding_window"]
+    with pytest.raises(SinkjaxError, match=r"attn_factor|sliding_window_pattern"):
+        read_gguf_checkpoint(write_gguf(tmp_path / "m.gguf", metadata, {}, "olmo2"))
+
+
 def test_every_family_that_llama_cpp_has_is_written_here() -> None:
     named = {name: family.gguf.architecture for name, family in families().items() if family.gguf}
     assert named == as_gguf.ARCHITECTURES
-    assert families().keys() - named.keys() == {"apertus", "glm", "helium", "ministral", "ministral3", "olmo3", "opt"}
+    assert families().keys() - named.keys() == {"apertus", "glm", "helium", "ministral", "ministral3", "opt", "granitemoehybrid"}

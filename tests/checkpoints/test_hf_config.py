@@ -128,7 +128,7 @@ def test_keys_of_every_family_are_known_to_change_numbers():
         family = families()[values["model_type"]]
         fields = Fields(one_spelling(values, hub, family.spelled), hub, dict(family.defaults))
         family.read(fields)
-        assert fields.read <= effective() | INERT | {"layer_types", "rope_scaling"}, hub
+        assert fields.read <= effective() | INERT | {"layer_types", "quantization_config", "rope_scaling"}, hub
 
 
 JSON = st.recursive(

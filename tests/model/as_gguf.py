@@ -20,7 +20,8 @@ from tests.checkpoints.files import interleaved, write_gguf
 # Model type -> the architecture's name in a GGUF, where they differ.
 RENAMED = {
     "cohere": "command-r", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt_oss": "gpt-oss",
-    "hunyuan_v1_dense": "hunyuan-dense", "mistral": "llama", "mixtral": "llama", "phi": "phi2", "qwen3_moe": "qwen3moe",
+    "hunyuan_v1_dense": "hunyuan-dense", "mistral": "llama", "mixtral": "llama", "olmo3": "olmo2",
+    "phi": "phi2", "qwen3_moe": "qwen3moe",
 }  # fmt: skip
 SAME = (
     "arcee bloom cohere2 ernie4_5 exaone4 falcon gemma gemma2 glm4 gpt2 granite llama mpt nemotron olmo olmo2 olmoe phi3 "
@@ -69,7 +70,7 @@ KEYS = {
     "expert_feed_forward_length": ("moe_intermediate_size",),
     "vocab_size": ("vocab_size",),
 }
-WINDOWED = ("cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "phi3", "starcoder2")
+WINDOWED = ("cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss", "mistral", "mixtral", "olmo3", "phi3", "starcoder2")
 
 
 def as_float32(values: Any) -> Any:
@@ -133,7 +134,7 @@ def metadata(family: str, values: dict[str, Any]) -> dict[str, Any]:
         found["attention.layer_norm_epsilon"] = 1e-5
     if family in WINDOWED and values.get("sliding_window"):
         found["attention.sliding_window"] = values["sliding_window"]
-    if family == "exaone4":
+    if family in ("exaone4", "olmo3"):
         found["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in values["layer_types"]]
     return found | rotary_metadata(family, values, found.get("attention.key_length", width // heads))
 
@@ -155,7 +156,7 @@ def rotary_metadata(family: str, values: dict[str, Any], head_dim: int) -> dict[
     kind = table.get("rope_type", "default")
     if kind in ("linear", "yarn"):
         found |= {"rope.scaling.type": kind, "rope.scaling.factor": table["factor"]}
-    if kind == "longrope":
+    if "attention_factor" in table:
         found["rope.scaling.attn_factor"] = table["attention_factor"]
     if "original_max_position_embeddings" in table:
         found["rope.scaling.original_context_length"] = table["original_max_position_embeddings"]

@@ -147,6 +147,14 @@ def granite(turn: Turn) -> PreTrainedConfig:
     return hf.GraniteConfig(**common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), **factors)
 
 
+def granite4(turn: Turn) -> PreTrainedConfig:
+    """A dense Granite 4: its file states a hybrid whose every layer has attention, and no routed experts."""
+    factors = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 2.5}
+    dense = {"num_local_experts": 0, "shared_intermediate_size": turn.one(20, 23), "layer_types": ["full_attention"] * LAYERS}
+    values = common(turn, attention_bias=turn.flag(), position_embedding_type=turn.one("rope", None))
+    return hf.GraniteMoeHybridConfig(**values, **factors, **dense, mamba_n_heads=2)
+
+
 def gemma3(turn: Turn) -> PreTrainedConfig:
     kinds = {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}
     kinds["sliding_attention"] = {"rope_type": "default", "rope_theta": 50.0}
@@ -275,6 +283,7 @@ DRAWS: dict[str, Draw] = {
     "gpt_oss": gpt_oss,
     "gpt_neox": gpt_neox,
     "granite": granite,
+    "granitemoehybrid": granite4,
     "helium": lambda turn: hf.HeliumConfig(**even_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()))),
     "hunyuan_v1_dense": hunyuan,
     "llama": lambda turn: hf.LlamaConfig(**free_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)),

@@ -31,8 +31,10 @@ def local(fields: Fields, size: int | None) -> Any:
 
 
 def stored_kinds(file: GgufFile) -> list[str] | None:
-    """Return the kinds of layers that a GGUF states, if it does."""
+    """Return the kinds of layers that a GGUF states, if it does: one by one, or as n for all but every n-th."""
     kinds: Any = file.own.get("attention.sliding_window_pattern")
+    if type(kinds) is int and kinds > 0:
+        kinds = [(layer + 1) % kinds for layer in range(int(file.number("block_count")))]
     return None if kinds is None else ["sliding_attention" if kind else "full_attention" for kind in kinds]
 
 

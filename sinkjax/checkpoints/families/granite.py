@@ -15,12 +15,13 @@ from sinkjax.model.config import Multipliers
 FACTORS = {"embedding_multiplier": 0, "residual_multiplier": 0, "logits_scaling": None, "attention_multiplier": None}
 
 
-def read(fields: Fields) -> dict[str, Any]:
+def read(fields: Fields, mlp_width: str = "intermediate_size") -> dict[str, Any]:
+    """Read the config. mlp_width: key of the MLP's width."""
     bias = fields.flag("attention_bias")
     embedding, residual, logits, scores = (fields.number(key, low) for key, low in FACTORS.items())
     scales = {"multipliers": Multipliers(embedding, residual, 1 / logits), "score_scale": scores}
     norm = rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias"))
-    return sizes(fields, head_dim=None) | rotary(fields) | norm | scales
+    return sizes(fields, head_dim=None, mlp_width=mlp_width) | rotary(fields) | norm | scales
 
 
 def usual_scale(file: GgufFile) -> float:

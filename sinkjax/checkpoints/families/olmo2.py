@@ -29,5 +29,5 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 SEPARATOR = Separator("<|endoftext|>", in_front=False, note="after each document")
-GGUF = Gguf("olmo2", keys={"attention.key_length": None})
+GGUF = Gguf("olmo2", keys={"attention.key_length": None}, suits=lambda file: not file.own.get("attention.sliding_window"))
 FAMILY = Family("olmo2", read, TENSORS, defaults=COMMON, separator=SEPARATOR, gguf=GGUF)
