@@ -14,6 +14,7 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.multimodal import PATTERNS, left_out, text_part
+from sinkjax.checkpoints.mxfp4 import unpacked
 from sinkjax.checkpoints.names import as_part, slots
 from sinkjax.checkpoints.prefixes import canonical
 from sinkjax.checkpoints.safetensors import read_safetensors
@@ -83,7 +84,7 @@ def family_checkpoint(
     text, omitted, whole = text_part(values, config_where, ignore_keys)
     config, assumed = read_config(text, config_where, ignore_keys, omitted | dict(assume or {}))
     std = Fields({**text, **(assume or {})}, config_where).optional_number("initializer_range", low=0)
-    own_tokenizer, tensors = tokenizer(text), stored()
+    own_tokenizer, tensors = tokenizer(text), unpacked(stored(), where)
     family = families()[text["model_type"]]
     names, ignored = family.names(config, tensors), (*INERT_TENSORS, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}

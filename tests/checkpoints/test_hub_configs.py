@@ -30,8 +30,15 @@ def test_further_uploads_are_read(hub):
 
 
 def test_quantised_weights_are_refused_with_the_reason():
-    with pytest.raises(SinkjaxError, match=r"quantised .*'mxfp4'.*--ignore-keys"):
-        read(HUB["openai/gpt-oss-20b"], "config.json")
+    """But for gpt-oss in MXFP4, whose blocks and scales are read."""
+    packed = HUB["openai/gpt-oss-20b"]
+    assert read(packed, "config.json") == read(packed | {"quantization_config": None}, "config.json")
+    for values, kind in ((packed, "fp8"), (LLAMA | {"quantization_config": {}}, "mxfp4")):
+        table = (values["quantization_config"] or {}) | {"quant_method": kind}
+        with pytest.raises(SinkjaxError, match=rf"quantised .*'{kind}'.*--ignore-keys"):
+            read(values | {"quantization_config": table}, "config.json")
+    with pytest.raises(SinkjaxError, match=r"unknown config key 'quantization_config\.group_size'"):
+        read(packed | {"quantization_config": packed["quantization_config"] | {"group_size": 16}}, "config.json")
 
 
 @pytest.mark.parametrize(("hub", "key"), [("gemma-2b", "hidden_act"), ("gemma-2-2b", "hidden_activation")])

@@ -12,6 +12,7 @@ from sinkjax.checkpoints.names import LeafPart
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.normalisers import SinkLogit
 
+PACKING = "quantization_config"
 EXPERTS = "model.layers.{}.mlp.experts"
 TENSORS = {
     **names.LLAMA,
@@ -21,11 +22,18 @@ TENSORS = {
     "down_bias": LeafPart(f"{EXPERTS}.down_proj_bias", stacked=True),
     "sink": "model.layers.{}.self_attn.sinks",
 }
+# As OpenAI published them: the experts' matrices in MXFP4, each [outputs, inputs] once it is unpacked.
+PACKED = {
+    **names.fused(f"{EXPERTS}.{{}}.gate_up_proj", names.alternating, ("gate", "up"), ends=("", "")),
+    **{leaf: TENSORS[leaf] for leaf in ("gate_bias", "up_bias")},
+    "down": f"{EXPERTS}.{{}}.down_proj",
+}
 
 
 def read(fields: Fields) -> dict[str, Any]:
     values, bias = sizes(fields, activation=None), fields.flag("attention_bias")
     fields.fixed("hidden_act", "silu")
+    packing(fields)
     fields.get("rope_scaling")  # transformers' class would scale by YaRN
     return {
         **values,
@@ -39,6 +47,15 @@ def read(fields: Fields) -> dict[str, Any]:
     }
 
 
+def packing(fields: Fields) -> None:
+    """Accept MXFP4, which is read from the tensors whatever the config says; other kinds of quantisation stay unread."""
+    table = fields.values.get(PACKING)
+    if isinstance(table, dict) and table.get("quant_method") == "mxfp4" and PACKING not in fields.ignored:
+        inner = fields.inner(PACKING)
+        inner.read |= {"quant_method", "modules_to_not_convert", "dequantize"}
+        inner.finish(prefix=f"{PACKING}.")
+
+
 DEFAULTS = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "attention_bias": True}
 SPELLED = {"experts_per_token": "num_experts_per_tok"}
 INERT = frozenset({"initial_context_length"})
@@ -49,4 +66,4 @@ GGUF = Gguf(
     rope={"truncate": False},
     tensors=names.modules("blk.{}", mlp_norm="post_attention_norm"),
 )
-FAMILY = Family("gpt_oss", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, inert=INERT, gguf=GGUF)
+FAMILY = Family("gpt_oss", read, TENSORS, defaults=DEFAULTS, spelled=SPELLED, inert=INERT, layouts=(PACKED,), gguf=GGUF)
