@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from bench_peers import command
@@ -46,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     calls: dict[str, Callable[[], Any]] = {
         "card": lambda: sinkjax.card(model),
         f"scan of {count:,} tokens": lambda: sinkjax.scan(model, np.arange(count), text=tokens[:2]),
-        "edges": lambda: sinkjax.attribute_edges(
-            model, tokens, lambda record: record["attention_received"][..., 0].mean((1, 2)), exact=8, progress=False
-        ),
+        "edges": lambda: sinkjax.attribute_edges(model, tokens, to_first, exact=8, progress=False),
     }
     calls["training step"] = training_step("mini" if options.quick else "60m")
     found, rows = [], []
@@ -59,6 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = markdown(("", "products", "", "largest other operations of XLA"), rows)
     text = command.filled("products", model=name, load=f"{load:.2f}", jax=jax.__version__, goal=f"{GOAL:.0f}", table=table)
     command.publish(text, options, found, near="bench_scan")
+
+
+def to_first(record: sinkjax.Record) -> jax.Array:
+    """The attention that each prompt's first token receives: the metric of the edges."""
+    return jnp.asarray(record["attention_received"][..., 0].mean((1, 2)))
 
 
 def training_step(size: str) -> Callable[[], Any]:

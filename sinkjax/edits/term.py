@@ -184,8 +184,8 @@ def first_layer(edits: Edits, config: Config) -> int:
 
 
 def as_along(what: str, value: Select) -> Along:
-    if value is None:
-        return None
+    if value is None or isinstance(value, Range):
+        return value
     refuse(isinstance(value, PerPrompt), f"per_prompt selects positions, not a {what}")
     if isinstance(value, slice):
         for end in (value.start, value.stop):

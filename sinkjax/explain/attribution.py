@@ -8,10 +8,8 @@ completeness gap. A norm hides most of a large activation until little of it is 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+from flax import struct
 
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.checks import refuse
 from sinkjax.edits.edit import Edit, edit, resolve
 from sinkjax.edits.resolve import selected
-from sinkjax.edits.term import Select, as_along
+from sinkjax.edits.term import Select, as_along, as_positions
 from sinkjax.errors import SinkjaxError, one_of, short
 from sinkjax.model.batch import as_array, check_batch
 from sinkjax.model.config import Config
@@ -132,18 +131,18 @@ def attribute(
     return data.assign_attrs(about | data.attrs)
 
 
-@dataclass(frozen=True)
+@struct.dataclass
 class Prepared:
-    """The model, the prompts and the measurement of an attribution."""
+    """The model, the prompts and the measurement of an attribution: the argument of its programs, which equal ones share."""
 
     params: Params
-    config: Config
     tokens: jax.Array
     lengths: jax.Array
-    positions: Select
-    probe: Probe
-    metric: Metric
-    precision: str
+    config: Config = struct.field(pytree_node=False)
+    positions: Any = struct.field(pytree_node=False)
+    probe: Probe = struct.field(pytree_node=False)
+    metric: Metric = struct.field(pytree_node=False)
+    precision: str = struct.field(pytree_node=False)
 
     @classmethod
     def of(
@@ -152,12 +151,8 @@ class Prepared:
         """Check the prompts and what is measured of them."""
         tokens, lengths, _ = check_batch(tokens, lengths, model.config, model.tokenizer)
         probe.check(model.config, tokens.shape[1])
-        return cls(model.params, model.config, tokens, lengths, positions, probe, metric, precision)
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """The arrays, by field."""
-        return {"params": self.params, "tokens": self.tokens, "lengths": self.lengths}
+        chosen = as_positions("query", positions)
+        return cls(model.params, tokens, lengths, model.config, chosen, probe, metric, precision)
 
     def resolve(self, edit: Edit) -> None:
         """Raise unless an edit fits the prompts."""
@@ -253,8 +248,7 @@ def donated(run: Prepared, sites: Sequence[Site], replace: Any) -> tuple[dict[Si
 
 def first_order(run: Prepared, donors: dict[Site, Any], nodes: list[Node]) -> np.ndarray:
     """Return the derivative of the metric with respect to each node's strength at 0, [node, B]."""
-    slopes = jax.jit(jax.grad(lambda *given: replaced_in_part(run, *given).sum()))(run.strengths(donors), donors, run.arrays)
-    slopes = {site: np.asarray(slope) for site, slope in slopes.items()}
+    slopes = {site: np.asarray(slope) for site, slope in _slopes(run.strengths(donors), donors, run).items()}
     return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes])
 
 
@@ -263,16 +257,11 @@ def integrated(run: Prepared, donors: dict[Site, Any], nodes: list[Node], steps:
     left = 1 - (np.arange(steps) + 0.5) / steps  # midpoints of t, with a = 1 - (1 - t)^3
     points, weights = 1 - left**3, left**2 / (left**2).sum()
 
-    @jax.jit
-    def value_and_slope(a: jax.Array, whole: Strengths, *given: Any) -> tuple[jax.Array, jax.Array]:
-        """The metric, [B], and its derivative, where the node is replaced with strength a."""
-        return jax.jvp(lambda a: replaced_in_part(run, jax.tree.map(lambda x: a * x, whole), *given), (a,), (jnp.ones_like(a),))
-
     estimates, changes = [], []
     for site, layer, index in nodes:
         whole = run.strengths([site])[site].at[layer, :, max(index, 0)].set(1)
-        given = {site: whole}, {site: donors[site]}, run.arrays
-        values, slopes = zip(*(value_and_slope(jnp.asarray(a), *given) for a in (*points, 0.0, 1.0)), strict=True)
+        given = {site: whole}, {site: donors[site]}, run
+        values, slopes = zip(*(_value_and_slope(jnp.asarray(a), *given) for a in (*points, 0.0, 1.0)), strict=True)
         estimates.append(weights @ np.stack(slopes[:-2]).astype(np.float64))
         changes.append(np.asarray(values[-1], np.float64) - np.asarray(values[-2], np.float64))
     estimate, change = np.stack(estimates), np.stack(changes)
@@ -280,12 +269,9 @@ def integrated(run: Prepared, donors: dict[Site, Any], nodes: list[Node], steps:
     return estimate, float(np.abs((change - estimate).mean(axis=1)).max() / largest) if largest else 0.0
 
 
-def replaced_in_part(run: Prepared, strengths: Strengths, donors: dict[Site, Any], arrays: dict[str, Any]) -> jax.Array:
-    """Return the metric, [B], with all nodes partly replaced: strengths [L, B, nodes of a layer] by site.
-
-    arrays: `run.arrays`, as arguments of a jitted function, which would otherwise take them for constants.
-    """
-    run, edits = dataclasses.replace(run, **arrays), []
+def replaced_in_part(strengths: Strengths, donors: dict[Site, Any], run: Prepared) -> jax.Array:
+    """Return the metric, [B], with all nodes partly replaced: strengths [L, B, nodes of a layer] by site."""
+    edits = []
     for site, strength in strengths.items():
         a = strength if SITES[site].heads is None else strength[..., None]  # [L, B, F], [L, B, 1] or [L, B, H, 1]
         edits.append(edit(site, "scale", 1 - a, queries=run.positions))
@@ -294,6 +280,25 @@ def replaced_in_part(run: Prepared, strengths: Strengths, donors: dict[Site, Any
             a = a[:, :, None] if donor.ndim > a.ndim else a
             edits.append(edit(site, "add", a * donor, queries=run.positions))
     return jnp.asarray(run.metric(run.record(edits, remat=True)))
+
+
+@jax.jit
+def _slopes(strengths: Strengths, donors: dict[Site, Any], run: Prepared) -> Strengths:
+    """The derivatives of the metric's sum, by site as `strengths`."""
+    slopes: Strengths = jax.grad(lambda strengths: replaced_in_part(strengths, donors, run).sum())(strengths)
+    return slopes
+
+
+@jax.jit
+def _value_and_slope(a: jax.Array, whole: Strengths, donors: dict[Site, Any], run: Prepared) -> tuple[jax.Array, jax.Array]:
+    """The metric, [B], and its derivative, where the nodes of `whole` are replaced with strength a."""
+    return jax.jvp(lambda a: replaced_in_part(jax.tree.map(lambda x: a * x, whole), donors, run), (a,), (jnp.ones_like(a),))
+
+
+@partial(jax.jit, static_argnums=0)
+def _each(metric: Metric, records: Record) -> Any:
+    """The metric of records that are stacked along their first axis."""
+    return jax.lax.map(metric, records)
 
 
 def largest_first(estimate: np.ndarray) -> np.ndarray:
@@ -324,8 +329,8 @@ def with_exact(
         edits = [Edit((), "no edit"), *map(edit_of, chosen.tolist())]
         swept = sweep(model, run.tokens, edits, run.probe, run.lengths, precision=run.precision, **options)
         dims = run.probe.dims()
-        records = {name: jnp.asarray(swept[name].values) for name in dims}
-        values = np.asarray(jax.lax.map(lambda record: run.metric(Record(record, dims)), records))  # [edit, B]
+        records = Record({name: jnp.asarray(swept[name].values) for name in dims}, dims)
+        values = np.asarray(_each(run.metric, records))  # [edit, B]
         effects[chosen] = np.where(same, 0.0, values[1:] - values[0])
     means = estimate[chosen].mean(axis=1), effects[chosen].mean(axis=1)
     if len(chosen) > 1 and np.ptp(means[0]) and np.ptp(means[1]):

@@ -7,7 +7,6 @@ arXiv 2310.10348). A circuit keeps some edges and replaces all others, as the ru
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,11 +70,6 @@ class _Graph:
         shapes = {site: (1 if site == Site.RESID else config.layers, B, T, *_heads(site, config)) for site in self.readers}
         return {site: jnp.zeros((*shape, config.width), jnp.result_type(float)) for site, shape in shapes.items()}
 
-    def edits(self, inputs: Inputs) -> list[Edit]:
-        """Return the edits that add these inputs."""
-        last = self.run.config.layers - 1
-        return [reading(site, x, self.run.positions, last if site == Site.RESID else None) for site, x in inputs.items()]
-
 
 @fixed_settings
 def attribute_edges(
@@ -136,7 +130,7 @@ def attribute_edges(
     graph = _Graph(run, donors, targets, _blocks(sources, targets, config))
     edges = graph.edges()
     refuse(not edges, "no reader reads after one of these senders")
-    for entry in graph.edits(graph.inputs()):
+    for entry in _edits(graph.inputs(), run):
         run.resolve(entry)
     baseline = np.asarray(run.checked(), np.float64)
     record, pairs = written(run, sources), itertools.product(sources, range(config.layers))
@@ -171,15 +165,28 @@ def _name(sender: Site, first: int, number: int, reader: Site, last: int, head: 
     return f"{source} -> {NAMES[reader]}" + ("" if reader == Site.RESID else f" {last}" + (f".{head}" if head >= 0 else ""))
 
 
+def _edits(inputs: Inputs, run: Prepared) -> list[Edit]:
+    """Return the edits that add these inputs."""
+    last = run.config.layers - 1
+    return [reading(site, x, run.positions, last if site == Site.RESID else None) for site, x in inputs.items()]
+
+
+@jax.jit
+def _slopes(inputs: Inputs, run: Prepared) -> Inputs:
+    """Return the gradient of the metric's sum at each reader."""
+    slopes: Inputs = jax.grad(lambda inputs: jnp.asarray(run.metric(run.record(_edits(inputs, run), remat=True))).sum())(inputs)
+    return slopes
+
+
+@partial(jax.jit, static_argnames="senders")
+def _written(inputs: Inputs, run: Prepared, senders: tuple[Site, ...]) -> Record:
+    return written(run, senders, _edits(inputs, run))
+
+
 def _estimates(graph: _Graph, change: Mapping[tuple[Site, int], jax.Array]) -> np.ndarray:
     """Return the product of each sender's change with the gradient at each reader, [edge, B]."""
 
-    def total(inputs: Inputs, arrays: dict[str, Any]) -> jax.Array:  # arguments: a jitted function takes others for constants
-        run = dataclasses.replace(graph.run, **arrays)
-        return jnp.asarray(run.metric(run.record(graph.edits(inputs), remat=True))).sum()
-
-    slopes = jax.jit(jax.grad(total))(graph.inputs(), graph.run.arrays)
-    estimates = []
+    slopes, estimates = _slopes(graph.inputs(), graph.run), []
     for (sender, first, reader), exist in graph.blocks.items():
         slope = slopes[reader] if SITES[reader].heads is not None else slopes[reader][:, :, :, None]
         products = jnp.einsum("SBTd,LBTRd->LSRB", change[sender, first], slope, precision="highest")
@@ -200,12 +207,7 @@ def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline:
     if wrong := [count for count in counts if not (is_count(count) and count <= len(order))]:
         raise SinkjaxError(f"circuits are numbers of edges from 1 to {len(order)}, not {short(wrong[0])}")
 
-    @jax.jit
-    def run(inputs: Inputs, arrays: dict[str, Any]) -> Record:
-        return written(dataclasses.replace(graph.run, **arrays), list(graph.donors), graph.edits(inputs))
-
-    step = partial(run, arrays=graph.run.arrays)
-    values = np.stack([_circuit(graph, order[count:], step) for count in (0, *counts)])
+    values = np.stack([_circuit(graph, order[count:]) for count in (0, *counts)])
     none, whole = values[0].mean(), baseline.mean()
     faithful = (values.mean(axis=1) - none) / (whole - none) if whole != none else np.full(len(values), np.nan)
     return xarray.Dataset(
@@ -213,20 +215,20 @@ def _circuits(graph: _Graph, order: np.ndarray, counts: Sequence[int], baseline:
     )
 
 
-def _circuit(graph: _Graph, dropped: np.ndarray, step: Any) -> np.ndarray:
+def _circuit(graph: _Graph, dropped: np.ndarray) -> np.ndarray:
     """Return the metric without some edges, given by number, [B].
 
     Edges are replaced as their senders write, because these depend on earlier ones.
     """
-    inputs, masks, end = graph.inputs(), {}, 0
+    inputs, masks, end, senders = graph.inputs(), {}, 0, tuple(graph.donors)
     for block, exist in graph.blocks.items():
         masks[block] = np.zeros(exist.shape)  # 1 for each replaced edge
         begin, end = end, end + exist.sum()
         masks[block][exist] = np.isin(np.arange(begin, end), dropped)
-    for layer, sender in itertools.product(range(graph.run.config.layers), graph.donors):  # attention writes before the MLP
-        moved = changes(graph.run, sender, graph.donors[sender], step(inputs), layer)
+    for layer, sender in itertools.product(range(graph.run.config.layers), senders):  # attention writes before the MLP
+        moved = changes(graph.run, sender, graph.donors[sender], _written(inputs, graph.run, senders), layer)
         for reader in graph.readers:
             if (mask := masks[sender, layer, reader]).any():
                 added = jnp.einsum("SBTd,LSR->LBTRd", moved, mask, precision="highest")
                 inputs[reader] += added if SITES[reader].heads is not None else added[:, :, :, 0]
-    return np.asarray(graph.run.metric(step(inputs)), np.float64)
+    return np.asarray(graph.run.metric(_written(inputs, graph.run, senders)), np.float64)
