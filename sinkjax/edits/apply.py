@@ -21,7 +21,7 @@ Counts = tuple[jax.Array, jax.Array]
 def vectors(
     term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array, used: jax.Array | bool = True
 ) -> tuple[jax.Array, Counts]:
-    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream before its norm.
+    """`set`, `add`, `scale`, `remove` and `swap` on vectors x [B, T, (H,) D]; `inject` adds to a stream before its norm.
 
     used: the cells that anything reads, bool like x; no other cell counts as changed.
     """
@@ -118,6 +118,10 @@ def _operate(term: Resolved, x: jax.Array, value: jax.Array) -> jax.Array:
         return jnp.broadcast_to(value, x.shape)
     if term.op in ("add", "inject"):
         return x + value
+    if term.op == "remove":
+        direction = jnp.where(term.dims, value, 0)
+        size = (direction * direction).sum(axis=-1, keepdims=True)
+        return x - (x * direction).sum(axis=-1, keepdims=True) / jnp.where(size > 0, size, 1) * direction
     if term.centre is None:
         return x * value
     if term.centre == "dims":

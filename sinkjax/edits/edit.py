@@ -120,9 +120,11 @@ def edit(
 
     Args:
         site: The site, a row of `sinkjax.model.site.SITES`.
-        op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
-            exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream before its norm, for
-            this reader only, and composes only with other injections into the same reader's input.
+        op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `remove`
+            x = x - v (x . v) / (v . v), what x has along a direction v of the chosen dims (several orthogonal ones, composed,
+            remove a subspace), `shift` adds to rotary indices, `swap` exchanges two embedding rows (value: positions (i, j)),
+            `inject` adds to the residual stream before its norm, for this reader only, and composes only with other injections
+            into the same reader's input.
         value: A scalar, or an array. At vector sites: [dims] over the chosen dims; a donor from another run, [B, dims] or [L, B,
             dims] ([L, B, H, dims] if the site has heads); or a donor with all positions, [L, B, T, dims] ([L, B, T, H, dims]
             with heads). The L, B, T and H axes may be 1. At LOGITS and WEIGHTS: [L, B, H]; at WEIGHTS also [L, B, H, T], a row

@@ -81,7 +81,7 @@ class Spec:
         return next(chosen[axis] for axis in self.axes if axis in chosen)
 
 
-CHANGES = ("set", "add", "scale")  # the operations on vectors
+CHANGES = ("set", "add", "scale", "remove")  # the operations on vectors
 ROWS, READ = ("swap", *CHANGES), (*CHANGES, "inject")  # on vectors before the blocks, and on parts of the stream as they are read
 STREAM, SCORES = ("prompt", "position", "width"), ("prompt", "head", "query", "key")
 HEADS, KV_HEADS = ("prompt", "position", "head", "head_dim"), ("prompt", "key_position", "kv_head", "head_dim")

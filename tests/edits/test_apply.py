@@ -309,6 +309,24 @@ def test_the_input_of_a_head_is_its_own(run, params64, site: Site, name: str) ->
     np.testing.assert_array_equal(np.asarray(plain[str(site)])[:, :, :, 0], plain["attn_in"])
 
 
+@pytest.mark.parametrize(("site", "chosen"), [("attn_out", {}), ("head_out", {"heads": 2}), ("resid", {"dims": [3, 1, 8]})])
+def test_what_is_removed_is_the_part_along_a_direction(run, site: str, chosen: dict) -> None:
+    """Within the chosen dims; two orthogonal directions, composed, remove their plane, and a scalar removes the dims' mean."""
+    probe, where = seen(Site(site)), {"layers": 1, "queries": 3, **chosen}
+    plain = np.asarray(run((), probe).record[site])[:, 1, 3]
+    plain = plain[:, 2] if site == "head_out" else plain
+    dims = chosen.get("dims", [*range(plain.shape[-1])])
+    plane = np.linalg.qr(np.random.default_rng(9).standard_normal((len(dims), 2)))[0].T
+    first, second = (edit(site, "remove", 3.7 * direction, **where) for direction in plane)
+    for edits, basis in ((first, plane[:1]), (compose(first, second), plane), (edit(site, "remove", 2.0, **where), None)):
+        edited = np.asarray(run(edits, probe).record[site])[:, 1, 3]
+        edited = edited[:, 2] if site == "head_out" else edited
+        basis = np.full((1, len(dims)), len(dims) ** -0.5) if basis is None else basis
+        want = plain.copy()
+        want[:, dims] -= plain[:, dims] @ basis.T @ basis
+        np.testing.assert_allclose(edited, want, rtol=1e-11, atol=1e-12)
+
+
 def test_weight_that_is_taken_from_a_key_goes_to_the_query_itself(run) -> None:
     probe = Probe(attention=True)
     moved = edit("weights", "scale", 0.25, keys=1, queries=[4, 6], layers=1, heads=2, relation="others", renormalise="self")

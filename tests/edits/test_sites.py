@@ -16,7 +16,7 @@ from tests.edits.conftest import LENGTHS
 POSITION, LAYER = 4, 1
 RESIDUAL = Probe(capture=(Capture(Site.RESID),))
 
-VALUE = {"add": 0.0, "scale": 1.0, "shift": 0, "swap": (3, 3)}  # operation -> its neutral value
+VALUE = {"add": 0.0, "scale": 1.0, "remove": 0.0, "shift": 0, "swap": (3, 3)}  # operation -> its neutral value
 FURTHER: dict[Site, tuple[Edit, ...]] = {
     Site.EMBED: (swap_embeddings([2, 0], [2, 0]),),
     Site.POSITION: (shift_positions(key=np.zeros(10, int), layers=1),),
