@@ -53,6 +53,7 @@ FITTED = {  # what makes a study fit a model of 4 layers and prompts of LENGTH t
     "li/amplify": {"positions": [10]},
     "li/mediation": {"places": [6, 10, 16]},
     "ours/off-signal": {"positions": [4, 8], "ends": [0]},
+    "ours/off-subspace": {"positions": [4, 8], "dims": [1, 2], "ends": [0]},
     "emergence/causal": {"kept": 2, "prompts": 4},
     "trigger/bound": {"cap_seeds": 2, "cap_steps": 20, "sequences": 200},
 }

@@ -41,6 +41,7 @@ SMALL = {  # what makes each study fit the tiny model
     "li/amplify": {"positions": [10]},
     "li/mediation": {"places": [6, 10], "keys": [2], "neurons": 2},
     "ours/off-signal": {"positions": [4, 8], "ends": [0]},
+    "ours/off-subspace": {"positions": [4, 8], "dims": [1, 2], "ends": [0]},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
 NEEDING = {"background/windows": "windows", "background/mechanism": "vectors"}  # a study -> the model that has what it needs
