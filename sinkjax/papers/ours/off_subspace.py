@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from sinkjax import Capture, Edit, Site, compose, edit
@@ -141,5 +140,7 @@ def found_on(outputs: NDArray[Any], count: int, last: int, rng: np.random.Genera
 
 def leading(moment: NDArray[Any], count: int) -> NDArray[Any]:
     """Return the eigenvectors of the largest eigenvalues, the largest first: float64[count, width]."""
+    from scipy.linalg import eigh
+
     width = len(moment)
-    return np.asarray(scipy.linalg.eigh(moment, subset_by_index=[width - count, width - 1])[1].T[::-1])
+    return np.asarray(eigh(moment, subset_by_index=[width - count, width - 1])[1].T[::-1])
