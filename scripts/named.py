@@ -58,6 +58,7 @@ MINIS = {Condition(f"mini-{kind}", "model", "wikitext"): f"mini-{kind}" for kind
 MODELS = {
     "smollm": SMOL,
     "gemma": GEMMA,
+    "qwen": Condition("qwen2.5-coder-0.5b", "none", "wikitext"),
     "gemma-without": GEMMA._replace(bos="none"),
     "smollm-behind": SMOL._replace(bos="0"),
     "trained": TRAINED,
