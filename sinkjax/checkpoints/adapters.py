@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import known
 from sinkjax.checkpoints.fields import GREATEST, Fields
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import as_part, slots
@@ -121,7 +121,7 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> Checkpoint:
     names = checkpoint.names or {}
     wanted = slots(checkpoint.config, checkpoint.names)
     embed = as_part(names["embed"]).name
-    aliases = families()[str(checkpoint.source["model_type"])].aliases
+    aliases = known(str(checkpoint.source["model_type"])).aliases
     matched = {name: LOW_RANK.fullmatch(name) for name in adapter.tensors}
     plain = {name: re.sub(r"\.(base_layer|modules_to_save(\.default)?)\.", ".", name) for name in matched}
     given = {name: f"{match[1]}.weight" if match else plain[name] for name, match in matched.items()}

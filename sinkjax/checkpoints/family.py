@@ -1,6 +1,7 @@
 """A family: the architecture fields and tensor names of one `model_type` of transformers.
 
-Each `families/NAME.py` defines one `FAMILY` and is found automatically. Its `read` maps the keys of config.json to the fields of
+Each `families/NAME.py` defines one `FAMILY` and is found automatically; other packages register theirs (GROUP), and their code is
+imported only for a model of a type that has no family here. A family's `read` maps the keys of config.json to the fields of
 `Config`, using the helpers below, and `tensors` maps the leaves of the parameter tree to names of stored tensors.
 """
 
@@ -11,6 +12,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from sinkjax.checkpoints.buffers import Buffer
@@ -19,11 +21,14 @@ from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, rope_of
 from sinkjax.checkpoints.names import LeafPart, Table, as_part
 from sinkjax.config_files.checks import refuse
+from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.config import Config
 from sinkjax.model.norms import LayerNorm, RMSNorm
 from sinkjax.model.rotary import LayerRopes, Rope
 
 MOST_LAYERS = 4096
+GROUP = "sinkjax.families"  # entry points by which other packages add families: model type -> "module:FAMILY"
+NATIVE = "sinkjax"  # the model type of `native`, which is no family
 
 ACTIVATIONS = {
     **{name: name for name in ("silu", "gelu", "relu", "relu2")},
@@ -101,9 +106,55 @@ def families() -> dict[str, Family]:
     return {family.model_type: family for family in loaded}
 
 
+@functools.cache
+def registered() -> dict[str, list[EntryPoint]]:
+    """Map further model types to what installed packages register for them in the group GROUP; none of it is imported."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name not in {*families(), NATIVE}:
+            found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def origin(model_type: str) -> str | None:
+    """Return the package that registers a model type, with its version, or all that do; None for one that is here."""
+    packages = [entry.dist for entry in registered().get(model_type, [])]
+    return " and ".join(f"{package.name} {package.version}" for package in packages if package) or None
+
+
+@functools.cache
+def family_of(model_type: str) -> Family | None:
+    """Return the family of a model type, imported from another package if it is not here; None if there is none.
+
+    Errors: two packages register it; it cannot be imported, or is not a `Family` of this model type.
+    """
+    if model_type not in registered():
+        return families().get(model_type)
+    entry, *others = registered()[model_type]
+    given = f"the family {model_type!r} of {origin(model_type)}"
+    refuse(bool(others), f"{given} is registered twice, and nothing says which is meant: uninstall one package")
+    try:
+        family = entry.load()
+    except Exception as error:  # code of others may raise anything
+        raise SinkjaxError(f"{given} cannot be imported: {type(error).__name__}: {short(str(error))}") from error
+    named = isinstance(family, Family) and family.model_type == model_type
+    refuse(
+        not named,
+        f"{given} must be a sinkjax.checkpoints.family.Family with this model_type, but {entry.value} is {short(family)}",
+    )
+    return family
+
+
+def known(model_type: str) -> Family:
+    """Do `family_of`. Errors: those, or there is no such family."""
+    if (family := family_of(model_type)) is None:
+        raise unknown("family", model_type, [*families(), *registered()])
+    return family
+
+
 def dims_of_keys(model_type: Any, config: Config) -> tuple[int, ...]:
     """Return the place in transformers' keys of each dim of a key here; () if they are the same (see `names.half_split`)."""
-    family = families().get(model_type)
+    family = family_of(str(model_type))
     part = None if family is None else family.names(config).get("k")
     if not isinstance(part, LeafPart) or part.view is None:
         return ()

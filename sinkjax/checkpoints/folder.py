@@ -9,7 +9,7 @@ from typing import Any
 from sinkjax.checkpoints import native
 from sinkjax.checkpoints.adapters import refuse_unmerged
 from sinkjax.checkpoints.buffers import without_buffers
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import known, origin
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
@@ -85,7 +85,7 @@ def family_checkpoint(
     config, assumed = read_config(text, config_where, ignore_keys, omitted | dict(assume or {}))
     std = Fields({**text, **(assume or {})}, config_where).optional_number("initializer_range", low=0)
     own_tokenizer, tensors = tokenizer(text), unpacked(stored(), where)
-    family = families()[text["model_type"]]
+    family = known(text["model_type"])
     names, ignored = family.names(config, tensors), (*INERT_TENSORS, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}
     prefix = as_part(names["embed"]).name.split(".")[0] + "."
@@ -94,6 +94,8 @@ def family_checkpoint(
     tensors = {meant[name]: tensor for name, tensor in tensors.items()}
     tensors = without_buffers(tensors, family.buffers, ignore_keys, where)
     source = {"model_type": family.model_type, **source, "assumed": assumed, "stored": stored_as(tensors)}
+    if package := origin(family.model_type):
+        source["family_from"] = package
     if whole:
         source, ignored = source | {"part_of": whole, "left_out": left_out(tensors)}, (*ignored, *PATTERNS)
     return Checkpoint(where, config, names, tensors, ignored, own_tokenizer, source, std)

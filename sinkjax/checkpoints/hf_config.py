@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sinkjax.checkpoints.family import SIZES, families
+from sinkjax.checkpoints.family import SIZES, families, known, registered
 from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
 from sinkjax.config_files import documents
@@ -70,8 +70,8 @@ def read_config(
         stated = values.get(key)
         refuse(stated is not None, f"assume={{{key!r}: {value!r}}} contradicts {where}, which states {stated!r}")
     values |= assume
-    refuse_unsupported("model_type", Fields(values, where).get("model_type"), families(), where)
-    family = families()[values["model_type"]]
+    refuse_unsupported("model_type", Fields(values, where).get("model_type"), {*families(), *registered()}, where)
+    family = known(values["model_type"])
     for key, usual in family.spelled.items():
         unread = key in OWN_ONLY and defaults is None and values.get(key) is None and values.get(usual) is not None
         refuse(unread, f"{where} states {usual!r}, which transformers does not read in a {family.model_type}: name it {key!r}")
@@ -113,6 +113,6 @@ def refuse_unsupported(what: str, name: Any, supported: Collection[str], where: 
     Programs write these names, so a similar one is another architecture and not what was meant.
     """
     for reason, names in UNSUPPORTED.items():
-        refuse(name in names, f"the {what} {name!r} of {where} is not supported: {reason}")
+        refuse(name in names and name not in supported, f"the {what} {name!r} of {where} is not supported: {reason}")
     unknown = not isinstance(name, str) or name not in supported
     refuse(unknown, f"unknown {what} {short(name)} in {where}; supported: {', '.join(sorted(supported))}")

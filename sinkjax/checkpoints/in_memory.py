@@ -18,7 +18,7 @@ import numpy as np
 from sinkjax.checkpoints import native
 from sinkjax.checkpoints.adapters import refuse_live
 from sinkjax.checkpoints.export import under_names
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import known
 from sinkjax.checkpoints.folder import family_checkpoint
 from sinkjax.checkpoints.hf_config import CODE
 from sinkjax.checkpoints.load import check_left_out, load_checkpoint
@@ -29,7 +29,7 @@ from sinkjax.checkpoints.tokenizer import Tokenizer, copied, read_json
 from sinkjax.checkpoints.verification import compare, refuse_different
 from sinkjax.config_files.checks import refuse
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import one_of, short
+from sinkjax.errors import short
 from sinkjax.model import params
 from sinkjax.model.batch import dense, is_torch
 from sinkjax.model.config import Config
@@ -193,8 +193,7 @@ def table(family: str | None, config: Config) -> Table | None:
     name."""
     if family in (None, native.MODEL_TYPE):
         return None
-    one_of("family", family, families())
-    names = families()[str(family)].names(config)
+    names = known(str(family)).names(config)
     for path, _ in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
         refuse(path[-1].key not in names, f"the config asks for {leaf_name(path)}, but {family} has no tensor for it")
     return names
@@ -212,7 +211,7 @@ def config_values(config: Any, family: str | None) -> dict[str, Any]:
         refuse(other, f"a config is a config.json's mapping or path, or a sinkjax.Config, not {short(config)}")
         values = dict(config)
     if family is not None:
-        one_of("family", family, families())
+        known(str(family))
         stated = values.setdefault("model_type", family)
         refuse(stated != family, f"family={family!r} contradicts the config, which states model_type {stated!r}")
     return values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.checkpoints.architectures import with_tokenizer
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import family_of
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.checkpoints.presets import packaged
 from sinkjax.checkpoints.untrained import PREFIX
@@ -129,7 +129,7 @@ def trained_prefix(model: Model) -> tuple[list[int], str]:
         return [], ""
     if str(source.get("name")).removeprefix(PREFIX) in packaged():
         return [tokenizer.bos], "it was trained with it"
-    family = families().get(str(source.get("model_type")))
+    family = family_of(str(source.get("model_type")))
     known = family.separator if family else None
     if known and known.in_front and tokenizer.backend.id_to_token(tokenizer.bos) in known.token.split(" or "):
         return [tokenizer.bos], f"{source['model_type']} models were trained with it"

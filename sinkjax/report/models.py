@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.checkpoints.architectures import architectures
-from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.family import families, origin, registered
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.config_files.checks import MOST, refuse
@@ -40,7 +40,7 @@ def show_models(verbose: bool = False) -> None:
     if verbose:
         caption = "to our knowledge, from papers, model cards and maintainers; what stands in front of a prompt is up to `bos`"
         show("families: what stood between documents in pretraining", SEPARATORS, separators(), caption)
-    every = ", ".join(families())
+    every = ", ".join([*families(), *(f"{name} (of {origin(name)})" for name in registered())])
     print(folded(f"families: {every} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)", hang="  "))
 
 
@@ -64,6 +64,8 @@ def show_model(source: str, ignore_keys: Collection[str] = ()) -> None:
     lines.append(("parameters", f"{params.count(config):,}"))
     lines.append(("BOS", "no tokenizer" if tokenizer is None else "none" if tokenizer.bos is None else tokenizer.bos))
     lines.append(("stored as", checkpoint.source.get("stored") or "no weights"))
+    if package := checkpoint.source.get("family_from"):
+        lines.append(("family from", package))
     lines += [(f"assumed {name}", value) for name, value in checkpoint.source["assumed"].items()]
     show(source, ("", ""), lines)
 
