@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -37,6 +38,7 @@ from sinkjax.transformer.forward import run
 from sinkjax.transformer.implementations import AUTO, chosen
 from sinkjax.transformer.output import scored
 from sinkjax.transformer.past import Past, put_in_front
+from sinkjax.transformer.scoring import last_scores
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -156,53 +158,141 @@ def evaluate(
             out of range; edits do not fit; a cache policy is combined with edits of scores or positions, with `keep="sinks"`, or
             with a model whose rows need all keys; the past does not fit.
     """
-    check_model(model)
     how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate)
-    if isinstance(keep, str):
-        refuse(keep != SINKS, f'keep must be positions or "{SINKS}", not {short(keep)}')
-        refuse(cache is not None, f'keep="{SINKS}" needs the attention to all keys, but a cache policy keeps a few')
-    else:
-        keep = as_indices("position", keep) if np.size(keep) else ()
-    if model.config.vocab_size is None:
-        raise SinkjaxError("this model has no vocabulary, so it has no token loss")
-    check(model.params, model.config)
+    used = InUse.of(model, how, keep, cache, edits, attention_impl, past)
     pieces, of_text = _pieces(model, text, bos, length, past, whole=cache is not None)
-    lengths = np.array([len(piece) for piece in pieces])
-    if lengths.max() < 2:
+    if max(map(len, pieces)) < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
-    if beyond := [position for position in keep if keep != SINKS and position >= lengths.max()]:
-        raise SinkjaxError(f"keep has position {beyond[0]}, but the longest piece of the text has {lengths.max()} tokens")
-    T = int(lengths.max())
-    T = T if cache is None else -(-T // CHUNK) * CHUNK
-    counted = T if cache is None else 1  # a policy counts inside the cache
-    whole, P = put_in_front(model.params, past, model.config, counted, model.source)
-    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), logits=False, cache_policy=cache, past=P)
-    resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
-    _check_quantised(how, resolved)
-    plain = spec
-    if cache is None:
-        dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
-        named = chosen(attention_impl, model.config, [resolved], spec.probe, T, dtype, hardware, past=P)
-        spec = replace(spec, attention_impl=named)
-    elif attention_impl not in (AUTO, spec.attention_impl):
-        raise SinkjaxError(f'attention_impl "{attention_impl}" does not support a cache policy; choose "{AUTO}"')
-    tokens = np.full((len(pieces), T + 1), PAD, np.int32)
-    for row, piece in zip(tokens, pieces, strict=True):
-        row[: len(piece)] = piece
-    params, kept = whole, None
-    if not how.off:
-        params, spec = how.params(whole), replace(spec, quantisation=how)
-        if keep == SINKS:
-            kept = _sinks(whole, tokens[:, :-1], lengths, resolved, plain)
+    return Evaluation(used.losses(pieces), of_text)
+
+
+@dataclass(frozen=True, eq=False)
+class InUse:
+    """A model as it runs in use. Fields are the arguments of `evaluate`; how: its bits."""
+
+    model: Model
+    how: Quantisation
+    keep: tuple[int, ...] | str
+    cache: CachePolicy | None
+    edits: Edit | Sequence[Edit]
+    attention_impl: str
+    past: Past | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        how: Quantisation,
+        keep: Sequence[int] | str = (),
+        cache: CachePolicy | None = None,
+        edits: Edit | Sequence[Edit] = (),
+        attention_impl: str = AUTO,
+        past: Past | None = None,
+    ) -> InUse:
+        """Check what does not depend on a text. Errors: see `evaluate`."""
+        check_model(model)
+        if isinstance(keep, str):
+            refuse(keep != SINKS, f'keep must be positions or "{SINKS}", not {short(keep)}')
+            refuse(cache is not None, f'keep="{SINKS}" needs the attention to all keys, but a cache policy keeps a few')
         else:
-            kept = np.broadcast_to(np.isin(np.arange(T), keep), (len(pieces), T))
-    if cache is None:
-        nll = _forwards(params, tokens[:, :-1], lengths, resolved, spec, kept)["nll"]
-    else:
-        _check_cached(cache, how, model.config, resolved, T, P)
-        nll = _streamed(_with_kept(params, kept, spec), tokens, lengths, resolved, spec)
-        nll = np.asarray(scored(jnp.asarray(nll), np.arange(T) < lengths[:, None] - 1))
-    return Evaluation(nll[:, : int(lengths.max())], of_text)
+            keep = as_indices("position", keep) if np.size(keep) else ()
+        if model.config.vocab_size is None:
+            raise SinkjaxError("this model has no vocabulary, so it has no token loss")
+        check(model.params, model.config)
+        return cls(model, how, keep, cache, edits, attention_impl, past)
+
+    def losses(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.floating[Any]]:
+        """Return -log p of the next token at each position of each piece, float [pieces, positions]; NaN where there is none."""
+        lengths = np.array([len(piece) for piece in pieces])
+        tokens, T = self._padded(pieces, int(lengths.max()))
+        params, kept, edits, spec = self._ready(tokens, lengths, T, Probe(nll=True))
+        if self.cache is None:
+            nll = _forwards(params, tokens[:, :-1], lengths, edits, spec, kept)["nll"]
+        else:
+            nll = _streamed(_with_kept(params, kept, spec), tokens, lengths, edits, spec)[..., 0]
+            nll = np.asarray(scored(jnp.asarray(nll), np.arange(T) < lengths[:, None] - 1))
+        return nll[:, : int(lengths.max())]
+
+    def scores(self, rows: Sequence[Sequence[int]], counts: Sequence[int], most: int | None = None) -> list[tuple[float, bool]]:
+        """Score the last tokens of rows, each given all before it; few lengths are compiled, as rows are padded to the next one.
+
+        Args:
+            rows: Token ids; the last one of each is only predicted, so a row may have one more than the context.
+            counts: How many tokens of each row are scored, at least 1 and fewer than it has.
+            most: Rows per call; None for as many as `TOKENS` allows.
+
+        Returns:
+            For each row the sum of log p of these tokens, in nats, and whether greedy decoding would choose each of them.
+        """
+        lengths, number = np.array([len(row) - 1 for row in rows]), np.array(counts)
+        context = self.model.config.context - (0 if self.past is None else self.past.positions)
+        limit = np.inf if self.cache is not None else context
+        padded = np.array([min(_next_size(length), limit) for length in lengths.tolist()], int)
+        found = np.empty((len(rows), 2))
+        for T in np.unique(padded):
+            here = np.flatnonzero(padded == T)
+            tokens, whole = self._padded([rows[row] for row in here.tolist()], int(T))
+            params, kept, edits, spec = self._ready(tokens, lengths[here], whole, Probe())
+            last = min(_next_size(int(number[here].max()), 1), int(T))
+            if self.cache is None:
+                score = partial(last_scores, last=last)
+                values = _forwards(params, tokens, lengths[here], edits, spec, kept, score, most)["scores"]
+            else:
+                values = _streamed(_with_kept(params, kept, spec), tokens, lengths[here], edits, spec)
+                values = np.take_along_axis(values, (lengths[here, None] - last + np.arange(last)).clip(0)[..., None], axis=1)
+            scored_here = (np.arange(last) >= last - number[here, None])[..., None]
+            refuse_infinite(np.where(scored_here, values, np.nan)[..., 0])
+            found[here, 0] = -np.where(scored_here, values, 0)[..., 0].sum(axis=1, dtype=float)
+            found[here, 1] = np.where(scored_here, values, 1)[..., 1].all(axis=1)
+        return [(float(total), bool(greedy)) for total, greedy in found]
+
+    @cached_property
+    def _rounded(self) -> Any:
+        """The model's parameters with rounded matrices."""
+        return self.how.params(self.model.params)
+
+    def _padded(self, pieces: Sequence[Sequence[int]], T: int) -> tuple[NDArray[np.int32], int]:
+        """Return pieces as rows of T + 1 tokens, and T, which a cache policy rounds up."""
+        T = T if self.cache is None else -(-T // CHUNK) * CHUNK
+        tokens = np.full((len(pieces), T + 1), PAD, np.int32)
+        for row, piece in zip(tokens, pieces, strict=True):
+            row[: len(piece)] = piece
+        return tokens, T
+
+    def _ready(
+        self, tokens: NDArray[np.int32], lengths: NDArray[np.int_], T: int, probe: Probe
+    ) -> tuple[Any, NDArray[np.bool_] | None, Edits, ForwardSpec]:
+        """Return parameters, the positions that are not rounded, resolved edits and the static part of passes over T tokens."""
+        model, config, keep = self.model, self.model.config, self.keep
+        if beyond := [position for position in keep if keep != SINKS and position >= lengths.max()]:
+            raise SinkjaxError(f"keep has position {beyond[0]}, but the longest piece of the text has {lengths.max()} tokens")
+        counted = T if self.cache is None else 1  # a policy counts inside the cache
+        whole, P = put_in_front(model.params, self.past, config, counted, model.source)
+        spec = plain = ForwardSpec(config=config, probe=probe, logits=False, cache_policy=self.cache, past=P)
+        edits = resolve(self.edits, config, lengths, T, model.source.get("dtype"))
+        _check_quantised(self.how, edits)
+        if self.cache is None:
+            dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
+            named = chosen(self.attention_impl, config, [edits], probe, T, dtype, hardware, past=P)
+            spec = replace(spec, attention_impl=named)
+        elif self.attention_impl not in (AUTO, spec.attention_impl):
+            raise SinkjaxError(f'attention_impl "{self.attention_impl}" does not support a cache policy; choose "{AUTO}"')
+        if self.cache is not None:
+            _check_cached(self.cache, self.how, config, edits, T, P)
+        if self.how.off:
+            return whole, None, edits, spec
+        if keep == SINKS:
+            kept = _sinks(whole, tokens[:, :-1], lengths, edits, plain)
+        else:
+            kept = np.broadcast_to(np.isin(np.arange(T), keep), (len(tokens), T))
+        params = self._rounded | {"layers": whole["layers"] | self._rounded["layers"]}
+        return params, kept, edits, replace(spec, quantisation=self.how)
+
+
+def _next_size(length: int, least: int = 16) -> int:
+    """Round a length up to one of at most four sizes per doubling."""
+    step = max(least, 1 << max(0, length.bit_length() - 3))
+    return -(-length // step) * step
 
 
 def _pieces(
@@ -253,6 +343,12 @@ def _with_kept(params: Any, kept: NDArray[np.bool_] | None, spec: ForwardSpec) -
     return params | {"layers": params["layers"] | {"kept": np.broadcast_to(kept, (spec.config.layers, *kept.shape))}}
 
 
+def _record(*arrays: Any, spec: ForwardSpec) -> dict[str, jax.Array]:
+    """Return the statistics of a forward pass."""
+    record = run(*arrays, spec=spec).record
+    return {name: record[name] for name in spec.probe.dims()}
+
+
 def _forwards(
     params: Any,
     tokens: NDArray[np.int32],
@@ -260,24 +356,26 @@ def _forwards(
     edits: Edits,
     spec: ForwardSpec,
     kept: NDArray[np.bool_] | None = None,
+    measure: Callable[..., Mapping[str, jax.Array]] = _record,
+    most: int | None = None,
 ) -> dict[str, NDArray[np.floating[Any]]]:
-    """Measure each piece, in forward passes of up to `TOKENS` tokens."""
+    """Measure each piece, in forward passes of up to `TOKENS` tokens, or of `most` pieces."""
     count = len(tokens)
-    size = -(-count // -(-count // max(1, TOKENS // tokens.shape[1])))
+    size = -(-count // -(-count // max(1, most or TOKENS // tokens.shape[1])))
     measured = []
     for begin in range(0, count, size):
         rows = np.minimum(np.arange(begin, begin + size), count - 1)  # pad to a single shape, so that only one program compiles
         of_rows = tuple(term.for_prompts(rows) for term in edits)
         used = _with_kept(params, None if kept is None else kept[rows], spec)
-        out = run(used, tokens[rows], lengths[rows].astype(np.int32), of_rows, spec=spec)
-        measured.append({name: np.asarray(out.record[name]) for name in spec.probe.dims()})
+        found = measure(used, tokens[rows], lengths[rows].astype(np.int32), of_rows, spec=spec)
+        measured.append({name: np.asarray(array) for name, array in found.items()})
     return {name: np.concatenate([each[name] for each in measured])[:count] for name in measured[0]}
 
 
 def _streamed(
     params: Any, tokens: NDArray[np.int32], lengths: NDArray[np.int_], edits: Edits, spec: ForwardSpec
 ) -> NDArray[np.floating[Any]]:
-    """Compute the loss at every position of texts that are read in chunks."""
+    """Score every position of texts that are read in chunks: loss, and whether the token is the likeliest, float [B, T, 2]."""
     states: Any = None
     losses: list[jax.Array] = []
     for first in range(0, tokens.shape[1] - 1, CHUNK):

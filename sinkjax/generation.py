@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -18,6 +19,7 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import as_tokens, check_batch, refuse_outside
 from sinkjax.model.params import Params, check, check_seed
+from sinkjax.model.quantisation import Quantisation
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime.progress import say
 from sinkjax.runtime.settings import fixed_settings, random_key
@@ -108,11 +110,14 @@ def generate_all(
     seed: int = 0,
     apart: Callable[[], Unstacked] | None = None,
     past: Past | None = None,
+    how: Quantisation | None = None,
+    keep: Sequence[int] = (),
 ) -> list[list[int]]:
     """Continue several prompts under the same edits, as one batch; arguments as for `generate`.
 
     apart: returns the model's `blocks_apart`, for callers that continue prompts several times; None copies them here. It does not
-    know a past.
+    know a past. how: bits, with scales of tokens that are computed together: those of the shortest prompt, then one at a time.
+    keep: positions that are not rounded.
     """
     if not is_integer(max_new_tokens) or max_new_tokens < 1:
         raise SinkjaxError(f"max_new_tokens must be an integer of at least 1, not {short(max_new_tokens)}")
@@ -131,6 +136,10 @@ def generate_all(
     check_batch(rows, lengths, model.config)
     params, P = put_in_front(model.params, past, model.config, total, model.source)
     spec = ForwardSpec(config=model.config, probe=Probe(), logits=True, past=P)
+    if how is not None and not how.off:
+        kept = np.broadcast_to(np.isin(np.arange(total + ROOM), keep), (model.config.layers, 1, total + ROOM))
+        params, spec = how.params(params), replace(spec, quantisation=how)
+        params["layers"] = params["layers"] | {"kept": kept}
     resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions must be in the prompt
     resolve(edits, model.config, (lengths + max_new_tokens).tolist(), total)  # and every generated token must keep a key
     end = model.source.get("eos")

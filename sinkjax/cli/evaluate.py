@@ -1,4 +1,4 @@
-"""`sinkjax evaluate`: the loss of a model under quantisation or cache eviction, one row per setting."""
+"""`sinkjax evaluate`: the loss or the task scores of a model under quantisation or cache eviction, one row per setting."""
 
 from __future__ import annotations
 
@@ -31,14 +31,20 @@ Bits = int | Literal["nvfp4", "mxfp4"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(Options):
-    """Print the loss of a model on a text, as it is and quantised, with a cache policy or edited. Several values of weights,
-    activations, kv, scale and caches make a row each, in all combinations."""
+    """Print the loss of a model on a text, or its scores in tasks of lm-eval, as it is and quantised, with a cache policy or
+    edited. Several values of weights, activations, kv, scale and caches make a row each, in all combinations."""
 
     model: Model
     """preset, folder, hub id or .gguf file"""
-    text: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="TEXT")]]
+    text: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="[TEXT]")]] = None
     """file or folder of plain text (.txt, .md, .raw, ...) or of records (.jsonl, .json, .csv, .tsv, .parquet, .arrow), also
-    with .gz"""
+    with .gz; or else --tasks"""
+    tasks: tuple[str, ...] = ()
+    """tasks of lm-eval to score instead of a text, or sinkjax_choice, sinkjax_last_word, sinkjax_text, sinkjax_copy"""
+    include_path: Path | None = None
+    """folder with further tasks of lm-eval, as YAML files"""
+    limit: int | None = None
+    """number of questions per task, from the first; if none, all"""
     field: str = "text"
     """name of the field with the text in a file of records"""
     documents: Division = "auto"
@@ -69,11 +75,15 @@ class EvaluateOptions(Options):
     """number of keys that SnapKV keeps: the last half, and keys that the last queries attend to most"""
     edits: Path | None = None
     """YAML file with a list `edits`, which are applied together"""
+    clamp: Path | None = None
+    """clamp.json of a card, which limits the activation that stands out"""
+    past: Path | None = None
+    """prefix.safetensors of a card, keys and values in front of each text or question"""
     bos: str = "auto"
     """token before the text: the one that the model was trained with (auto), the one that its files name (model), its tokenizer's
     prefix (tokenizer), none or a token id"""
     length: int | None = None
-    """positions per piece without a cache policy; if none, the context of the model"""
+    """positions per piece without a cache policy, or per question with its answer; if none, the context of the model"""
     dtype: Dtype = "float32"
     """dtype of parameters and activations"""
     attention_impl: Attention = "auto"
@@ -83,10 +93,11 @@ class EvaluateOptions(Options):
 
 
 COLUMNS = ("setting", "loss (nats)", "perplexity", "tokens", "minus the first row")
+TASK_COLUMNS = ("task", "metric", "setting", "score", "minus as it is", "questions")
 
 
 def evaluate(options: EvaluateOptions) -> None:
-    """print the loss of a model in use: quantised, with an evicting cache, edited; one row per setting"""
+    """print the loss or task scores of a model in use: quantised, with an evicting cache, edited; one row per setting"""
     refuse(
         options.sinks is not None and not options.window, "--sinks needs --window, the number of last tokens whose keys are kept"
     )
@@ -99,13 +110,12 @@ def evaluate(options: EvaluateOptions) -> None:
     refuse("sinks" in options.keep and len(options.keep) > 1, "--keep takes positions or sinks, not both")
     least = min((*options.h2o, *options.key_norm, *options.snapkv), default=2)
     refuse(least < 2, f"{''.join(given)} must be at least 2, not {least}")
-    path = user_path(options.text)
-    refuse(not path.exists(), f"there is no file or folder {options.text}")
-    if options.documents == "auto":
-        text: str | list[str] = one_text(path, options.field)
-    else:
-        text = [part for file in files_of(path).values() for part in documents_of(file, options.field, options.documents)]
-    refuse(not text, f"{path} holds no text")
+    both = "evaluate takes either TEXT, whose loss it prints, or --tasks, whose scores it prints"
+    refuse(bool(options.tasks) == (options.text is not None), both)
+    extra = [name for name in ("include_path", "limit") if getattr(options, name) is not None]
+    refuse(bool(extra) and not options.tasks, f"--{''.join(extra[:1]).replace('_', '-')} is for --tasks, not for a text")
+    refuse(options.limit is not None and options.limit < 1, f"--limit must be at least 1, not {options.limit}")
+    text = None if options.text is None else _text(options, options.text)
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()
     start_jax(options.platform, options.dtype)
@@ -113,17 +123,55 @@ def evaluate(options: EvaluateOptions) -> None:
     from sinkjax.edits.edit_list import read_edits
 
     model, bos = sinkjax.load(options.model, dtype=options.dtype), int(options.bos) if options.bos.isdigit() else options.bos
-    edits = read_edits(listed) if options.edits else ()
-    same: dict[str, Any] = {"bos": bos, "length": options.length, "attention_impl": options.attention_impl}
-    plain = sinkjax.evaluate(model, text, **same)
-    rows = [("as it is", *_numbers(plain), "")]
-    for setting, label in _settings(options):
-        result = sinkjax.evaluate(model, text, edits=edits, **setting, **same)
-        rows.append((label, *_numbers(result), _difference(result, plain)))
+    edits = read_edits(listed) if options.edits else []
+    edits += [] if options.clamp is None else [sinkjax.load_clamp(options.clamp, model)]
+    past = None if options.past is None else sinkjax.load_prefix(options.past)
+    same: dict[str, Any] = {"bos": bos, "attention_impl": options.attention_impl}
+    changes = [({**setting, "edits": edits, "past": past}, label) for setting, label in _settings(options)]
+    rows: list[tuple[Any, ...]]
+    columns: tuple[str, ...]
+    if text is None:
+        columns, on = TASK_COLUMNS, ", ".join(options.tasks)
+        rows = list(_scores(options, model, same | {"max_length": options.length}, changes))
+    else:
+        columns, on = COLUMNS, str(options.text.name if options.text else "")
+        plain = sinkjax.evaluate(model, text, length=options.length, **same)
+        rows = [("as it is", *_numbers(plain), "")]
+        for setting, label in changes:
+            result = sinkjax.evaluate(model, text, length=options.length, **setting, **same)
+            rows.append((label, *_numbers(result), _difference(result, plain)))
     before = " ".join(map(repr, model.tokenizer.tokens(bos_ids(model, bos)))) if model.tokenizer else ""
-    show(f"{options.model} on {options.text.name}", COLUMNS, rows, f"BOS: {before or 'none'}; {options.dtype}")
+    show(f"{options.model} on {on}", columns, rows, f"BOS: {before or 'none'}; {options.dtype}")
     if options.out is not None:
-        write(user_path(options.out), csv_text([COLUMNS, *rows]))
+        write(user_path(options.out), csv_text([columns, *rows]))
+
+
+def _text(options: EvaluateOptions, file: Path) -> str | list[str]:
+    """Read the text. Errors: it does not exist, or is empty."""
+    path = user_path(file)
+    refuse(not path.exists(), f"there is no file or folder {file}")
+    if options.documents == "auto":
+        text: str | list[str] = one_text(path, options.field)
+    else:
+        text = [part for each in files_of(path).values() for part in documents_of(each, options.field, options.documents)]
+    refuse(not text, f"{path} holds no text")
+    return text
+
+
+def _scores(
+    options: EvaluateOptions, model: Any, same: dict[str, Any], changes: list[tuple[dict[str, Any], str]]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each task, metric and setting: its score, and the difference from the model as it is."""
+    from sinkjax.interop.lm_eval import LM, compared, scored
+
+    lms = [LM(model, **setting, **same) for setting in ({}, *(setting for setting, _ in changes))]
+    results = [scored(lm, options.tasks, options.include_path, options.limit) for lm in lms]
+    tables = [list(compared(results[0], result)) for result in results]
+    for rows in zip(*tables, strict=True):
+        for label, row in zip(["as it is", *(label for _, label in changes)], rows, strict=True):
+            ends = "" if np.isnan(row["low"]) else f" [{row['low']:+.4f}, {row['high']:+.4f}]"
+            change = "" if row is rows[0] else f"{row['difference']:+.4f}{ends}"
+            yield row["task"], row["metric"], label, f"{row['score']:.4f}", change, row["questions"]
 
 
 def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:
@@ -139,6 +187,7 @@ def _settings(options: EvaluateOptions) -> Iterator[tuple[dict[str, Any], str]]:
         label += [f"a scale per {scale}"] * any(isinstance(size, int) for size in given.values()) + ["rotated"] * options.rotate
         label += [f"positions {', '.join(map(str, options.keep))} not rounded"] * bool(options.keep)
         label += [str(cache)] * (cache is not None) + ["edited"] * (options.edits is not None)
+        label += ["clamped"] * (options.clamp is not None) + ["behind a prefix"] * (options.past is not None)
         if label:
             yield {**given, "scale": scale, "rotate": options.rotate, "keep": keep, "cache": cache}, ", ".join(label)
 

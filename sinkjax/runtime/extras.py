@@ -14,6 +14,7 @@ EXTRAS = {
     "remote": ("fsspec", "upath"),
     "tensorboard": ("tensorboardX",),
     "explore": ("anywidget", "starlette", "uvicorn"),
+    "eval": ("lm_eval",),
 }
 
 

@@ -127,7 +127,8 @@ def stream(
 
     tokens: int [B, N + 1], from position `first`, N a multiple of the policy's block; the last token is only a target. lengths:
     int [B], of the whole texts. states: the layers' states, stacked, as returned by the previous call; None in the first. edits:
-    resolved for all positions of the texts. Returns -log p of the next token in nats, [B, N], and the new states.
+    resolved for all positions of the texts. Returns -log p of the next token in nats and whether it is the likeliest, [B, N, 2],
+    and the new states.
     """
     config, policy, (B, N) = spec.config, spec.cache_policy, (tokens.shape[0], tokens.shape[1] - 1)
     assert policy is not None
@@ -142,13 +143,13 @@ def stream(
         xs = (jnp.arange(config.layers), params["layers"], None, states)
         (h, _), layers = jax.lax.scan(block, (h, {}), xs)
         x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)
-        return layers["state"], token_nll(to_logits, x, piece[:, 1:])
+        return layers["state"], token_nll(to_logits, x, piece[:, 1:], greedy=True)
 
     if states is None:
         each = policy.empty(B, config.kv_heads, config.head_dim, dtype_of(params))
         states = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.layers, *x.shape)), each)
-    states, nll = jax.lax.scan(step, states, jnp.arange(0, N, policy.block))
-    return nll.swapaxes(0, 1).reshape(B, N), states
+    states, scores = jax.lax.scan(step, states, jnp.arange(0, N, policy.block))
+    return scores.swapaxes(0, 1).reshape(B, N, 2), states
 
 
 def why_not(config: Config, edits: Edits, first: int, total: int, past: int = 0) -> str | None:

@@ -159,8 +159,11 @@ def scored(nll: jax.Array, predicted: Any) -> jax.Array:
     return jnp.where(predicted, jnp.where(jnp.isnan(nll), jnp.inf, nll), jnp.nan)
 
 
-def token_nll(to_logits: Callable, x: jax.Array, targets: jax.Array) -> jax.Array:
-    """-log p(targets) in nats, [B, T], of the last normed residual stream x [B, T, e], in blocks of tokens."""
+def token_nll(to_logits: Callable, x: jax.Array, targets: jax.Array, greedy: bool = False) -> jax.Array:
+    """-log p(targets) in nats, [B, T], of the last normed residual stream x [B, T, e], in blocks of tokens.
+
+    greedy: also return, as second on a last axis of two, whether the target has the largest logit.
+    """
     B, T = x.shape[:2]
     size = min(T, max(1, NLL_TOKENS // B))
     blocks = -(-T // size)
@@ -172,6 +175,8 @@ def token_nll(to_logits: Callable, x: jax.Array, targets: jax.Array) -> jax.Arra
     def score(block: tuple[jax.Array, jax.Array]) -> jax.Array:
         logits = to_logits(block[0])
         chosen = jnp.take_along_axis(logits, block[1][..., None], axis=-1)[..., 0]
-        return jax.nn.logsumexp(logits, axis=-1) - chosen
+        nll = jax.nn.logsumexp(logits, axis=-1) - chosen
+        return jnp.stack([nll, logits.argmax(axis=-1) == block[1]], axis=-1) if greedy else nll
 
-    return jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1).reshape(B, blocks * size)[:, :T]
+    found = jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1)
+    return found.reshape(B, blocks * size, *found.shape[3:])[:, :T]

@@ -1,0 +1,1 @@
+"""Other libraries: their loops, caches and benchmarks run with models of this package."""
