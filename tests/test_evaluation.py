@@ -17,6 +17,7 @@ from sinkjax.model.experts import Experts
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import AfterRotation, RMSNorm
 from sinkjax.model.positions import PowerAlibi
+from sinkjax.model.quantisation import Quantisation
 from sinkjax.model.rotary import QueryGrowth, Rope
 from tests.model import oracle
 from tests.model.prose import PASSAGES
@@ -50,6 +51,32 @@ def test_with_all_off_it_is_the_forward_bit_for_bit(model) -> None:
     assert found.loss == pytest.approx(np.nanmean(want), rel=1e-6)
     assert found.perplexity == pytest.approx(np.exp(found.loss))
     assert found.by_text() == pytest.approx(np.nanmean(want, axis=1), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"weights": 4, "activations": 6, "scale": "token"}, {"cache": Streaming(1, 5)}, {"edits": sinkjax.mask_key(0)}],
+    ids=["plain", "bits", "cache", "edit"],
+)
+def test_the_scores_of_last_tokens_are_those_of_the_loss(model, options: dict[str, Any]) -> None:
+    rows = [[0, *model.tokenizer.encode(text)] for text in (*TEXTS, TEXTS[0][:9])]
+    counts = [5, 3, 1]
+    bits = {name: options[name] for name in ("weights", "activations", "scale") if name in options}
+    used = evaluation.InUse.of(model, Quantisation(**bits), cache=options.get("cache"), edits=options.get("edits", ()))
+    for row, count, (total, greedy) in zip(rows, counts, used.scores(rows, counts, most=2), strict=True):
+        nll = sinkjax.evaluate(model, [row], **options).nll[0]
+        assert total == pytest.approx(-nll[len(row) - 1 - count : len(row) - 1].sum(), rel=1e-5)
+        others = [sinkjax.evaluate(model, [[*row[:-1], token]], **options).nll[0, len(row) - 2] for token in range(1, 257, 9)]
+        assert not (greedy and min(others) < nll[len(row) - 2])
+
+
+def test_greedy_continuations_are_greedy(model) -> None:
+    start = [0, *model.tokenizer.encode(TEXTS[1])]
+    new = sinkjax.generate(model, start, max_new_tokens=4)
+    other = [*new[:3], (new[3] + 1) % 257]
+    used = evaluation.InUse.of(model, Quantisation())
+    found = used.scores([[*start, *new], [*start, *other], [*start, *new]], [4, 4, 1])
+    assert [greedy for _, greedy in found] == [True, False, True]
 
 
 def test_a_long_text_is_cut_into_pieces_behind_a_bos(model, monkeypatch) -> None:

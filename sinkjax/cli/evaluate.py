@@ -21,6 +21,7 @@ from sinkjax.config_files.tables import csv_text
 from sinkjax.data.reading import Division, documents_of, files_of, one_text
 from sinkjax.model.names import Attention, Dtype
 from sinkjax.report.terminal import show
+from sinkjax.runtime import extras
 from sinkjax.runtime.backend import start_jax, use_all_cores
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ def evaluate(options: EvaluateOptions) -> None:
     extra = [name for name in ("include_path", "limit") if getattr(options, name) is not None]
     refuse(bool(extra) and not options.tasks, f"--{''.join(extra[:1]).replace('_', '-')} is for --tasks, not for a text")
     refuse(options.limit is not None and options.limit < 1, f"--limit must be at least 1, not {options.limit}")
+    if options.tasks:
+        extras.require("a task of lm-eval", "eval", "lm_eval")
     text = None if options.text is None else _text(options, options.text)
     listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
     use_all_cores()

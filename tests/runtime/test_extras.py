@@ -16,7 +16,7 @@ from sinkjax.runtime import extras
 
 ROOT = Path(__file__).parents[2]
 TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-NAMED_OTHERWISE = {"universal.pathlib": "upath"}  # packages whose module has another name
+NAMED_OTHERWISE = {"universal.pathlib": "upath", "lm.eval": "lm_eval"}  # packages whose module has another name
 ROOTS = sorted({module.partition(".")[0] for modules in extras.EXTRAS.values() for module in modules} - {"huggingface_hub"})
 
 HIDE = f"""
@@ -79,6 +79,7 @@ def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_wha
         ("plot.lines", [], "matplotlib", "report"),
         ("cli.verbs.carry_out", ["card", "mini-softmax"], "matplotlib", "report"),
         ("cli.verbs.carry_out", ["picture", "mini-softmax", "a text"], "matplotlib", "report"),
+        ("cli.verbs.carry_out", ["evaluate", "mini-softmax", "--tasks", "arc_easy"], "lm_eval", "eval"),
         ("checkpoints.hub.find_snapshot", "owner/name", "huggingface_hub", "hub"),
         ("checkpoints.in_memory.from_transformers", None, "transformers", "hub"),
     ],
