@@ -159,7 +159,7 @@ def evaluate(
             with a model whose rows need all keys; the past does not fit.
     """
     how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate)
-    used = InUse.of(model, how, keep, cache, edits, attention_impl, past)
+    used = InUse(model, how, keep, cache, edits, attention_impl, past)
     pieces, of_text = _pieces(model, text, bos, length, past, whole=cache is not None)
     if max(map(len, pieces)) < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
@@ -168,38 +168,25 @@ def evaluate(
 
 @dataclass(frozen=True, eq=False)
 class InUse:
-    """A model as it runs in use. Fields are the arguments of `evaluate`; how: its bits."""
+    """A model as it runs in use. Fields are the arguments of `evaluate`, whose errors it raises; how: its bits."""
 
     model: Model
     how: Quantisation
-    keep: tuple[int, ...] | str
-    cache: CachePolicy | None
-    edits: Edit | Sequence[Edit]
-    attention_impl: str
-    past: Past | None
+    keep: Sequence[int] | str = ()
+    cache: CachePolicy | None = None
+    edits: Edit | Sequence[Edit] = ()
+    attention_impl: str = AUTO
+    past: Past | None = None
 
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        how: Quantisation,
-        keep: Sequence[int] | str = (),
-        cache: CachePolicy | None = None,
-        edits: Edit | Sequence[Edit] = (),
-        attention_impl: str = AUTO,
-        past: Past | None = None,
-    ) -> InUse:
-        """Check what does not depend on a text. Errors: see `evaluate`."""
-        check_model(model)
-        if isinstance(keep, str):
-            refuse(keep != SINKS, f'keep must be positions or "{SINKS}", not {short(keep)}')
-            refuse(cache is not None, f'keep="{SINKS}" needs the attention to all keys, but a cache policy keeps a few')
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        if isinstance(self.keep, str):
+            refuse(self.keep != SINKS, f'keep must be positions or "{SINKS}", not {short(self.keep)}')
+            refuse(self.cache is not None, f'keep="{SINKS}" needs the attention to all keys, but a cache policy keeps a few')
         else:
-            keep = as_indices("position", keep) if np.size(keep) else ()
-        if model.config.vocab_size is None:
-            raise SinkjaxError("this model has no vocabulary, so it has no token loss")
-        check(model.params, model.config)
-        return cls(model, how, keep, cache, edits, attention_impl, past)
+            object.__setattr__(self, "keep", as_indices("position", self.keep) if np.size(self.keep) else ())
+        refuse(self.model.config.vocab_size is None, "this model has no vocabulary, so it has no token loss")
+        check(self.model.params, self.model.config)
 
     def losses(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.floating[Any]]:
         """Return -log p of the next token at each position of each piece, float [pieces, positions]; NaN where there is none."""
@@ -226,8 +213,7 @@ class InUse:
         """
         lengths, number = np.array([len(row) - 1 for row in rows]), np.array(counts)
         context = self.model.config.context - (0 if self.past is None else self.past.positions)
-        limit = np.inf if self.cache is not None else context
-        padded = np.array([min(_next_size(length), limit) for length in lengths.tolist()], int)
+        padded = np.array([_next_size(length) if self.cache else min(_next_size(length), context) for length in lengths.tolist()])
         found = np.empty((len(rows), 2))
         for T in np.unique(padded):
             here = np.flatnonzero(padded == T)
@@ -275,9 +261,9 @@ class InUse:
             dtype, hardware = str(dtype_of(model.params)), Hardware.holding(model.params)
             named = chosen(self.attention_impl, config, [edits], probe, T, dtype, hardware, past=P)
             spec = replace(spec, attention_impl=named)
-        elif self.attention_impl not in (AUTO, spec.attention_impl):
-            raise SinkjaxError(f'attention_impl "{self.attention_impl}" does not support a cache policy; choose "{AUTO}"')
-        if self.cache is not None:
+        else:
+            other = self.attention_impl not in (AUTO, spec.attention_impl)
+            refuse(other, f'attention_impl "{self.attention_impl}" does not support a cache policy; choose "{AUTO}"')
             _check_cached(self.cache, self.how, config, edits, T, P)
         if self.how.off:
             return whole, None, edits, spec

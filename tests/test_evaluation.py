@@ -62,7 +62,7 @@ def test_the_scores_of_last_tokens_are_those_of_the_loss(model, options: dict[st
     rows = [[0, *model.tokenizer.encode(text)] for text in (*TEXTS, TEXTS[0][:9])]
     counts = [5, 3, 1]
     bits = {name: options[name] for name in ("weights", "activations", "scale") if name in options}
-    used = evaluation.InUse.of(model, Quantisation(**bits), cache=options.get("cache"), edits=options.get("edits", ()))
+    used = evaluation.InUse(model, Quantisation(**bits), cache=options.get("cache"), edits=options.get("edits", ()))
     for row, count, (total, greedy) in zip(rows, counts, used.scores(rows, counts, most=2), strict=True):
         nll = sinkjax.evaluate(model, [row], **options).nll[0]
         assert total == pytest.approx(-nll[len(row) - 1 - count : len(row) - 1].sum(), rel=1e-5)
@@ -74,7 +74,7 @@ def test_greedy_continuations_are_greedy(model) -> None:
     start = [0, *model.tokenizer.encode(TEXTS[1])]
     new = sinkjax.generate(model, start, max_new_tokens=4)
     other = [*new[:3], (new[3] + 1) % 257]
-    used = evaluation.InUse.of(model, Quantisation())
+    used = evaluation.InUse(model, Quantisation())
     found = used.scores([[*start, *new], [*start, *other], [*start, *new]], [4, 4, 1])
     assert [greedy for _, greedy in found] == [True, False, True]
 

@@ -91,7 +91,7 @@ class LM(_Base):
         refuse(bool(others), f"LM does not know {', '.join(others)}")
         model = load(model, dtype=dtype) if isinstance(model, str) else model
         how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate)
-        self.used = InUse.of(model, how, keep, cache, edits, attention_impl, past)
+        self.used = InUse(model, how, keep, cache, edits, attention_impl, past)
         refuse(model.tokenizer is None, "tasks are texts, but this model has no tokenizer: load it with tokenizer=...")
         self.tokenizer: Any = model.tokenizer
         size = None if batch_size is None or str(batch_size).startswith("auto") else int(batch_size)
@@ -117,11 +117,6 @@ class LM(_Base):
         """The id that stands for an empty context: the BOS that the model's files name, or else the end-of-text token."""
         return self.eot_token_id if self.tokenizer.bos is None else int(self.tokenizer.bos)
 
-    @property
-    def tokenizer_name(self) -> str:
-        """The name of the model, which tells lm-eval's caches of prompts apart."""
-        return str(self.used.model.source["name"]).replace("/", "__")
-
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Return the ids of a text, with the BOS unless the text begins with one or `add_special_tokens` is False."""
         begun = add_special_tokens is None and string.startswith(self.tokenizer.decode([self.prefix_token_id]))
@@ -146,15 +141,11 @@ class LM(_Base):
         """Score whole texts in windows of `max_length`: log p in nats."""
         from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-        windows: list[tuple[None, list[int], list[int]]] = []
-        owner: list[int] = []
-        for number, request in enumerate(requests):
-            ids = self.tok_encode(request.args[0])
-            for pair in get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1):
-                windows.append((None, *make_disjoint_window(pair)))
-                owner.append(number)
-        scores = [score for score, _ in self._loglikelihood_tokens(windows)]
-        totals = np.bincount(owner, scores, len(requests)).tolist()
+        fixed = self.prefix_token_id, self.max_length, 1
+        parts = [[*get_rolling_token_windows(self.tok_encode(request.args[0]), *fixed)] for request in requests]
+        owner = np.repeat(np.arange(len(parts)), [len(pairs) for pairs in parts])
+        scores = self._loglikelihood_tokens([(None, *make_disjoint_window(pair)) for pairs in parts for pair in pairs])
+        totals: list[float] = np.bincount(owner, [score for score, _ in scores], len(parts)).tolist()
         for request, total in zip(requests, totals, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return totals
@@ -164,8 +155,12 @@ class LM(_Base):
         """Continue prompts until a stop string, at most `max_gen_toks` tokens (256 by default); return the new texts."""
         from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs, postprocess_generated_text
 
+        used, keep, texts = self.used, self.used.keep, [""] * len(requests)
+        if isinstance(keep, str):
+            raise SinkjaxError(f'keep="{SINKS}" is not known while text is generated; name positions')
+        refuse(used.cache is not None, "text is not generated with a cache policy")
+        alone = used.how.activations is None and used.how.kv is None  # else tokens that are computed together share a scale
         eos = None if self.tokenizer.eos is None else self.tokenizer.decode([self.tokenizer.eos])
-        texts = [""] * len(requests)
         starts: list[list[int]] = []
         groups: dict[Any, list[int]] = {}
         for number, request in enumerate(requests):
@@ -177,30 +172,18 @@ class LM(_Base):
             warm = float(options.get("temperature", 0.0)) if options["do_sample"] else 0.0
             until = tuple(handle_stop_sequences(options["until"], eos=eos))
             starts.append(self.tok_encode(request.args[0])[-(self.max_length - new) :])
-            length = len(starts[-1]) if self._by_length else 0
-            groups.setdefault((new, warm, until, length), []).append(number)
+            groups.setdefault((new, warm, until, 0 if alone else len(starts[-1])), []).append(number)
         for (new, warm, until, _), numbers in groups.items():
             numbers.sort(key=lambda number: len(starts[number]))
             size = self.batch_size or ROWS
             for part in (numbers[begin : begin + size] for begin in range(0, len(numbers), size)):
-                found = self._generate([starts[number] for number in part], new, warm, until)
+                begun, how = [starts[number] for number in part], used.how
+                found = generate_all(used.model, begun, used.edits, new, warm, past=used.past, how=how, keep=keep)
                 for number, ids in zip(part, found, strict=True):
                     text = self.tokenizer.backend.decode(ids, skip_special_tokens=True)
                     texts[number] = postprocess_generated_text(text, list(until), None)
                     self.cache_hook.add_partial("generate_until", requests[number].args, texts[number])
         return texts
-
-    @property
-    def _by_length(self) -> bool:
-        """Whether tokens that are computed together share a scale, so that prompts are continued together only at one length."""
-        return self.used.how.activations is not None or self.used.how.kv is not None
-
-    def _generate(self, starts: Sequence[list[int]], new: int, temperature: float, until: Sequence[str]) -> list[list[int]]:
-        used, keep = self.used, self.used.keep
-        if isinstance(keep, str):
-            raise SinkjaxError(f'keep="{SINKS}" is not known while text is generated; name positions')
-        refuse(used.cache is not None, "text is not generated with a cache policy")
-        return generate_all(used.model, starts, used.edits, new, temperature, past=used.past, how=used.how, keep=keep)
 
 
 # How lm-eval combines the values of questions: functions of their means.
