@@ -21,7 +21,6 @@ from sinkjax.report.markdown import table as markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE = ROOT / "docs" / "results" / "data" / "tasks.csv", ROOT / "docs" / "results" / "tasks.md"
-TASKS = ("sinkjax_choice", "sinkjax_last_word", "sinkjax_copy")
 METRICS = {
     "choice": ("sinkjax_choice", "acc"),
     "last word": ("sinkjax_last_word", "acc"),
@@ -32,43 +31,38 @@ NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct", "gemma3-270m": "Gemma 3 270M",
 
 def settings(name: str, model: sinkjax.Model) -> dict[str, dict[str, Any]]:
     """The arguments of `LM` for each row but the first; `background/massive.held` sets as many dims."""
-    tokens, lengths = sinkjax.encode(model, [json.loads(line)["text"] for line in QUESTIONS.read_text().splitlines()[:8]])
+    stories = (ROOT / "sinkjax" / "interop" / "tasks" / "last_word.jsonl").read_text(encoding="utf-8").splitlines()[:8]
+    tokens, lengths = sinkjax.encode(model, [json.loads(line)["text"] for line in stories])
     probe = sinkjax.Probe(capture=[sinkjax.Capture("resid")])
     h = np.asarray(sinkjax.forward(model, tokens, probe=probe, lengths=lengths, logits=False).record["resid"])  # [B, L, T, d]
     dims = np.abs(h[:, :, 0]).max(axis=(0, 1)).argsort()[-2:]
     later = np.arange(1, h.shape[2]) < lengths[:, None] - 1
     mean = h[:, :, 1:][..., dims].transpose(0, 2, 1, 3)[later].mean(axis=0)  # [L, 2]
-    at = [sinkjax.set_residual(0, row, dims=dims, layers=layer) for layer, row in enumerate(mean)]
-    found: dict[str, dict[str, Any]] = {
-        "activation of the first token at the others' mean": {"edits": sinkjax.compose(*at)},
-        "activation of the first token at 0": {"edits": sinkjax.set_residual(0, 0.0, dims=dims)},
-        "first key hidden": {"edits": sinkjax.mask_key(0)},
-    }
-    clamp = json.loads((DATA.parent / "cards" / f"{name}.json").read_text())["clamp"]
-    if clamp:
-        found["activation clamped (the card's clamp)"] = {"edits": sinkjax.cards.files.clamp(clamp)}
-    eight: dict[str, Any] = {"activations": 8}
-    found |= {
-        "8 bits": eight,
-        "8 bits, first token unrounded": eight | {"keep": (0,)},
-        "8 bits, rotated": eight | {"rotate": True},
-    }
-    return found | {"8 bits behind the sink prefix": eight | {"past": sinkjax.sink_prefix(model)}, "4 bits": {"activations": 4}}
-
-
-QUESTIONS = ROOT / "sinkjax" / "interop" / "tasks" / "last_word.jsonl"
+    held = sinkjax.compose(*(sinkjax.set_residual(0, row, dims=dims, layers=layer) for layer, row in enumerate(mean)))
+    found: dict[str, dict[str, Any]] = {"activation of the first token at the others' mean": {"edits": held}}
+    found["activation of the first token at 0"] = {"edits": sinkjax.set_residual(0, 0.0, dims=dims)}
+    found["first key hidden"] = {"edits": sinkjax.mask_key(0)}
+    clamp = json.loads((DATA.parent / "cards" / f"{name}.json").read_text(encoding="utf-8"))["clamp"]
+    found |= {"activation clamped (the card's clamp)": {"edits": sinkjax.cards.files.clamp(clamp)}} if clamp else {}
+    remedies = {"": {}, ", first token unrounded": {"keep": (0,)}, ", rotated": {"rotate": True}}
+    remedies[" behind the sink prefix"] = {"past": sinkjax.sink_prefix(model, model.tokenizer.bos)}
+    return (
+        found
+        | {f"8 bits{how}": {"activations": 8} | options for how, options in remedies.items()}
+        | {"4 bits": {"activations": 4}}
+    )
 
 
 def run(name: str, limit: str = "") -> None:
     """Score a model in every setting."""
     from sinkjax.interop.lm_eval import LM, compared, scored
 
-    model, most = sinkjax.load(name), int(limit) if limit else None
+    model, most, tasks = sinkjax.load(name), int(limit) if limit else None, [task for task, _ in METRICS.values()]
     known = pd.read_csv(DATA) if DATA.exists() else pd.DataFrame(columns=["model", "setting"])
-    plain = scored(LM(model), TASKS, limit=most)
+    plain = scored(LM(model), tasks, limit=most)
     for setting, options in ({"as it is": {}} | settings(name, model)).items():
         if not ((known["model"] == name) & (known["setting"] == setting)).any():
-            result = scored(LM(model, **options), TASKS, limit=most) if options else plain
+            result = scored(LM(model, **options), tasks, limit=most) if options else plain
             rows = pd.DataFrame([{"model": name, "setting": setting, **row} for row in compared(plain, result)])
             known = pd.concat([known, rows.round(5)])
             known.to_csv(DATA, index=False)
@@ -82,14 +76,15 @@ def cell(row: pd.Series) -> str:
 
 
 def write_page() -> None:
-    """Write the page."""
-    data, tables = pd.read_csv(DATA), {}
-    for name in data["model"].unique():
-        own = data[data["model"] == name].set_index(["setting", "task", "metric"], drop=False)
-        rows = [(setting, *(cell(own.loc[(setting, *key)]) for key in METRICS.values())) for setting in own["setting"].unique()]
-        tables[name] = f"## {NAMES[name]}\n\n{markdown(['', *METRICS], rows)}"
-    counts = data.groupby("task")["questions"].max()
-    PAGE.write_text(page("tasks.md", given({"tables": "\n\n".join(tables.values()), **counts}), 130), encoding="utf-8")
+    """Write the page. Its template looks cells up as {model/setting/task}."""
+    data, tables, cells = pd.read_csv(DATA), [], {}
+    for name, own in data.groupby("model", sort=False):
+        own = own.set_index(["setting", "task", "metric"], drop=False)
+        for setting in own["setting"].unique():
+            cells |= {f"{name}/{setting}/{column}": cell(own.loc[(setting, *key)]) for column, key in METRICS.items()}
+        rows = [(setting, *(cells[f"{name}/{setting}/{column}"] for column in METRICS)) for setting in own["setting"].unique()]
+        tables.append(f"## {NAMES[name]}\n\n{own['questions'].max()} questions per task.\n\n{markdown(['', *METRICS], rows)}")
+    PAGE.write_text(page("tasks.md", given(cells | {"tables": "\n\n".join(tables)}), 130), encoding="utf-8")
 
 
 if __name__ == "__main__":
