@@ -117,7 +117,8 @@ def test_test_modules_test_and_never_skip():
         return {node.name for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef)}
 
     assert [name(path) for path in TESTS if not any(each.startswith("test_") for each in functions(path))] == []
-    peers = {"tests/test_dictionary.py": {"pytest.importorskip"}}  # libraries that tests do not install
+    optional = ("tests/interop/test_lm_eval.py", "tests/test_dictionary.py")  # of libraries that tests need not install
+    peers = {path: {"pytest.importorskip"} for path in optional}
     assert offenders(lambda path: used(path) & EXCUSES, TESTS) == peers
 
 
