@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.explain.sink_prefix import sink_prefix as sink_prefix
     from sinkjax.explain.super_weights import super_weights as super_weights
     from sinkjax.explorer.launch import explore as explore
+    from sinkjax.generation import Generated as Generated
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
     from sinkjax.model.site import Site as Site

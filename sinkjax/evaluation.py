@@ -20,19 +20,16 @@ from sinkjax.data.prompts import PAD, ids_behind, is_integer
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, short
-from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import as_indices, as_tokens, refuse_outside
 from sinkjax.model.config import Config
-from sinkjax.model.norms import AfterRotation
 from sinkjax.model.params import check, dtype_of
-from sinkjax.model.positions import AddedPosition
 from sinkjax.model.quantisation import Quantisation
 from sinkjax.model.site import Site
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import display
 from sinkjax.runtime.hardware import Hardware
 from sinkjax.runtime.settings import fixed_settings
-from sinkjax.transformer.cached import stream, why_not
+from sinkjax.transformer.cached import refuse_policy, stream
 from sinkjax.transformer.eviction import CachePolicy, ScoredCache
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.implementations import AUTO, chosen
@@ -380,26 +377,8 @@ def _check_quantised(how: Quantisation, edits: Edits) -> None:
 
 def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int, past: int) -> None:
     """Raise an error that names an option that excludes a cache policy."""
-    if not isinstance(cache, CachePolicy):
-        raise SinkjaxError(f"cache must be None, sinkjax.Streaming, H2O, KeyNorm or SnapKV, not {short(cache)}")
-    for term in edits:
-        if term.site in (Site.POSITION, Site.HEAD_VALUE, Site.LOGITS, Site.WEIGHTS):
-            raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their positions, but a cache policy keeps a few")
-    reasons = {
-        "positions that are added to the embedding": isinstance(config.position, AddedPosition),
-        "a sink token": isinstance(config.kv_bias, SinkToken),
-        "a prefix": config.prefix is not None,
-        f"{config.normaliser!r} of rotated queries and keys": config.normaliser.kernel and bool(config.ropes),
-        "a norm after the rotation": isinstance(config.qk_norm, AfterRotation),
-        "queries that grow with their position": any(rope.growth for rope in config.ropes),
-        "position biases that are rounded": getattr(config.position, "rounded", False),
-    }
-    for what, here in reasons.items():
-        if here:
-            raise SinkjaxError(f"a cache policy counts positions inside the cache, which a model with {what} does not allow")
+    refuse_policy(cache, config, edits, total, past)
     per_token = replace(how, scale="token", weights=None)
     if isinstance(cache, ScoredCache) and how.scale != "token" and not per_token.off:
         name = type(cache).__name__
         raise SinkjaxError(f'{name} computes one token at a time, so each token has its own scale: choose scale="token"')
-    if reason := why_not(config, edits, cache.block, total, past):
-        raise SinkjaxError(f"a cache policy computes rows one after the other, but {reason}")

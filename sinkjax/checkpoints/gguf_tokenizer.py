@@ -83,7 +83,8 @@ def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
         if bos is not None and added:  # before each text that is encoded with special tokens
             pair, first = ["<bos>", "$A", "<bos>", "$B"], {"id": "<bos>", "ids": [bos], "tokens": [tokens[bos]]}
             backend.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=[first])
-    return Tokenizer(backend, bos, eos)
+    template = metadata.get("tokenizer.chat_template")
+    return Tokenizer(backend, bos, eos, template if isinstance(template, str) else None)
 
 
 def _column(metadata: Mapping[str, Any], name: str, kind: type, count: int | None, where: str) -> list[Any]:

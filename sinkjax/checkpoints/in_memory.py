@@ -249,4 +249,6 @@ def as_tokenizer(tokenizer: Any) -> Tokenizer | None:
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     slow = f"a tokenizer must be a fast one of transformers, or of a sinkjax model, not {short(tokenizer)}"
     refuse(backend is None, slow)
-    return Tokenizer(copied(backend), tokenizer.bos_token_id, tokenizer.eos_token_id)
+    template = getattr(tokenizer, "chat_template", None)
+    known = template if isinstance(template, str) else None
+    return Tokenizer(copied(backend), tokenizer.bos_token_id, tokenizer.eos_token_id, known)

@@ -28,12 +28,13 @@ class Tokenizer:
     """A model's tokenizer.
 
     backend: a tokenizer of the `tokenizers` package. bos, eos: the ids that the model's files name, or None; `encode` adds
-    neither.
+    neither. template: the program of the chat template, which nothing runs (data/chat.py), or None.
     """
 
     backend: tokenizers.Tokenizer = field(repr=False)
     bos: int | None = None
     eos: int | None = None
+    template: str | None = field(default=None, repr=False)
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as token ids. Special tokens written in it become tokens, unless its settings split them; none are added.
@@ -106,6 +107,8 @@ def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
     }
+    if tokenizer.template is not None:
+        names["chat_template"] = tokenizer.template
     (folder / TOKENIZER).write_text(tokenizer.backend.to_str(), encoding="utf-8")
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
     if tokenizer.backend.encode_special_tokens:

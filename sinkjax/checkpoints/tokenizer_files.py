@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.fields import let_pass
 from sinkjax.checkpoints.signatures import READ, refuse_other
-from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, Tokenizer, read_json, refusing
+from sinkjax.checkpoints.tokenizer import MOST_BYTES, SETTINGS, TOKENIZER, Tokenizer, read_json, refusing
 from sinkjax.config_files.checks import refuse
-from sinkjax.config_files.files import regular
+from sinkjax.config_files.files import read_text, regular
 from sinkjax.errors import short
 from sinkjax.runtime import extras
 
@@ -31,6 +31,7 @@ ADDED, MAP = "added_tokens.json", "special_tokens_map.json"
 # Vocabulary files that only `transformers` can convert to a tokenizer.
 SLOW_FILES = ("tokenizer.model", "vocab.json")
 CODE = "auto_map"
+TEMPLATE = "chat_template.jinja"
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # Class of transformers -> the special tokens that it has unless the files say otherwise. All other classes have none.
@@ -81,7 +82,9 @@ def read_folder_tokenizer(folder: Path, config: Mapping[str, Any], ignore_keys: 
         listed = read_json(folder / ADDED) if legacy and (folder / ADDED).exists() else {}
         with refusing(f"the files beside {folder / TOKENIZER} cannot be applied"):
             _apply(backend, settings, listed, _class_of(backend, settings, config), folder)
-    return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
+    bos, eos = (_special(backend, settings, config, name, folder) for name in ("bos", "eos"))
+    template = read_text(folder / TEMPLATE, MOST_BYTES) if (folder / TEMPLATE).exists() else settings.get("chat_template")
+    return Tokenizer(backend, bos, eos, template if isinstance(template, str) else None)
 
 
 def _class_of(backend: tokenizers.Tokenizer, settings: Mapping[str, Any], config: Mapping[str, Any]) -> str:

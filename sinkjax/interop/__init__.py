@@ -1,1 +1,3 @@
 """Other libraries: their loops, caches and benchmarks run with models of this package."""
+
+from sinkjax.interop.caches import SinkCache as SinkCache

@@ -37,6 +37,8 @@ GROUPED_TILE = 128  # the same, in prompts split into groups of queries
 GROUPED_FROM = 512  # prompts with fewer positions are not split into groups
 MOST_GROUPS, FEW_GROUPS = 16, 4  # on a CPU, and elsewhere: each group is compiled separately, in seconds on a GPU
 
+KEPT = "kept keys"  # in a layer's record, under a cache policy
+
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
@@ -197,7 +199,8 @@ def attend_evicting(
     """Compute attention of new tokens to the keys that the cache policy keeps; as `attend`, but with unrotated queries and keys.
 
     Replaces tape.state with the state after these tokens. rotate: maps vectors, their indices and the layer to rotated vectors.
-    Nothing is edited or measured here.
+    Nothing is edited here. Records as KEPT the positions of the keys that each query finds in the cache, its own included: int
+    [B, Q, S, K], -1 for others. With `spec.room`, measures weights as those of keys at their positions in the text.
     """
     B, Q, K = *q_BQHD.shape[:2], k_BQKD.shape[2]
     spec, policy, wide = tape.spec, tape.spec.cache_policy, jnp.promote_types(q_BQHD.dtype, jnp.float32)
@@ -225,7 +228,18 @@ def attend_evicting(
     index = rows + spec.past
     in_front = _in_front(turned(q_BQHD, index), index, spec.past + policy.size, given, spec)
     learned, seen = {**w.get("normaliser", {}), "rows": index}, jnp.concatenate(visible, axis=-1)
-    weights, _, of_extra = weigh(spec.config.normaliser, jnp.concatenate(scores, axis=-1), seen, learned, *in_front)
+    weights, bias, of_extra = weigh(spec.config.normaliser, jnp.concatenate(scores, axis=-1), seen, learned, *in_front)
+    at_BSK = jnp.concatenate([jnp.broadcast_to(keys.position, (B, keys.keys.shape[1], K)) for keys in parts], axis=1)
+    in_cache = jnp.concatenate([keys.visible for keys in parts], axis=-1)[:, 0, :, :, None]
+    tape.record[KEPT] = jnp.where(in_cache, at_BSK[:, None], -1)
+    if spec.room:
+        bias, of_past = (bias, None) if extra is None else extra.shares(of_extra, bias)
+        at_BHS = jnp.repeat(jnp.clip(at_BSK, 0, spec.room - 1).swapaxes(1, 2), q_BQHD.shape[2] // K, axis=1)  # 0 for empty slots
+        place = jax.vmap(jax.vmap(lambda x, at: jnp.zeros((Q, spec.room), x.dtype).at[:, at].add(x)))
+        seen_at = place(jnp.broadcast_to(seen, weights.shape).astype(jnp.int32), at_BHS) > 0
+        no_keys, at = jnp.zeros((B, K, spec.room, 0), wide), tape.first + jnp.arange(Q)
+        view = PairView(tape.lengths, at, seen_at, q_BQHD.swapaxes(1, 2), no_keys, bias=bias, past=of_past)
+        tape.measure(Site.WEIGHTS, place(weights, at_BHS), view)
     out = _mix(weights, None, of_extra, given, spec.precision).swapaxes(1, 2)
     if isinstance(spec.config.kv_bias, ValueBias):
         out = out + w["attention_bias"]["output"]

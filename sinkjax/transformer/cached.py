@@ -16,17 +16,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError, short
+from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.config import Config
+from sinkjax.model.norms import AfterRotation
 from sinkjax.model.params import Params, abstract, dtype_of
+from sinkjax.model.positions import AddedPosition
 from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.model.site import Site
 from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.embed import embed
+from sinkjax.transformer.eviction import CachePolicy, State
 from sinkjax.transformer.layers import block_step
 from sinkjax.transformer.output import logits_of, token_logits, token_nll, unembedded_width
 from sinkjax.transformer.sink_token import with_sink_token
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Cache
+
+Measured = dict[str, jax.Array]
+Held = Cache | State  # a layer's keys and values
+
+
+class Call(NamedTuple):
+    """The measurements of some rows of a pass: before the blocks, by layer, and the losses [B, T] of their targets or None."""
+
+    rows: int
+    before: Measured
+    layers: list[Measured]
+    nll: jax.Array | None
 
 
 class Unstacked(NamedTuple):
@@ -62,57 +79,71 @@ def go_on(
     tokens: jax.Array | np.ndarray,
     first: int,
     count: int,
-    caches: list[Cache] | None,
+    caches: list[Held] | None,
     edits: Edits,
+    targets: np.ndarray | None = None,
     *,
     spec: ForwardSpec,
     total: int,
-) -> tuple[jax.Array, list[Cache]]:
+) -> tuple[jax.Array, list[Held], Call]:
     """Compute the next rows of prompts that may grow to `total` tokens, with three compiled programs per T at any depth.
 
     tokens: int [B, T] at positions first to first + T - 1. Only the first `count` are real; the rest are padding, which edits
     that move or centre rows ignore. caches: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
-    returned by an earlier call; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V] after
-    the last real row, and the updated `caches`.
+    returned by an earlier call, or the states of a cache policy, with which no row may be padding; None in the first call. edits:
+    resolved for `total` positions. targets: int [B, T], the tokens whose loss the probe measures, if it does. Returns the logits
+    [B, V] after the last real row, the updated `caches`, and the measurements of `spec.probe` (see rows.py).
     """
     config, B = spec.config, tokens.shape[0]
     at = np.int32(first), np.int32(count)  # Python ints would be weakly typed and trigger a recompilation
-    h = _begin(params.whole, tokens, *at, edits, spec=spec, total=total)
-    if caches is None:
+    h, before = _begin(params.whole, tokens, *at, edits, spec=spec, total=total)
+    if caches is None and spec.cache_policy is not None:
+        caches = [spec.cache_policy.empty(B, config.kv_heads, config.head_dim, h.dtype) for _ in params.layers]
+    elif caches is None:
         by_head = any(term.site == Site.HEAD_VALUE for term in edits)  # then the cache has values of each query head
         keys, values = (
             (B, total, heads, config.head_dim) for heads in (config.kv_heads, config.heads if by_head else config.kv_heads)
         )
         caches = [tuple(jax.device_put(np.zeros(shape, h.dtype)) for shape in (keys, values)) for _ in params.layers]
-    now = []
-    for layer, (w, before) in enumerate(zip(params.layers, caches, strict=True)):
-        h, after = _block(w, h, before, np.int32(layer), at, edits, spec=spec)
+    now, measured = [], []
+    for layer, (w, cache) in enumerate(zip(params.layers, caches, strict=True)):
+        h, after, record = _block(w, h, cache, np.int32(layer), at, edits, spec=spec)
         now.append(after)
-    return _end(params.whole, h, at[1], spec=spec), now
+        measured.append(record)
+    logits, nll = _end(params.whole, h, at[1], targets if spec.probe.nll else None, spec=spec)
+    return logits, now, Call(count, before, measured, nll)
 
 
 @partial(jax.jit, static_argnames=("spec", "total"))
 def _begin(
     params: Params, tokens: jax.Array, first: jax.Array, count: jax.Array, edits: Edits, *, spec: ForwardSpec, total: int
-) -> jax.Array:
+) -> tuple[jax.Array, Measured]:
     B, T = tokens.shape
-    return embed(params, tokens, jnp.full(B, first + count), _of_rows(edits, first, T), spec, first, total)[0]
+    h, measured = embed(params, tokens, jnp.full(B, first + count), _of_rows(edits, first, T), spec, first, total)
+    return h, measured["record"]
 
 
 @partial(jax.jit, static_argnames="spec", donate_argnames="cache")
 def _block(
-    w: Params, h: jax.Array, cache: Cache, layer: jax.Array, at: tuple[jax.Array, jax.Array], edits: Edits, *, spec: ForwardSpec
-) -> tuple[jax.Array, Cache]:
+    w: Params, h: jax.Array, cache: Held, layer: jax.Array, at: tuple[jax.Array, jax.Array], edits: Edits, *, spec: ForwardSpec
+) -> tuple[jax.Array, Held, Measured]:
     (B, T, _), (first, count) = h.shape, at
     step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), h, first)
-    (h, _), measured = step((h, {}), (layer, w, cache))
-    return h, measured["cache"]
+    policy = spec.cache_policy is not None
+    (h, _), measured = step((h, {}), (layer, w, *((None, cache) if policy else (cache,))))
+    return h, measured["state" if policy else "cache"], measured["record"]
 
 
 @partial(jax.jit, static_argnames="spec")
-def _end(params: Params, h: jax.Array, count: jax.Array, *, spec: ForwardSpec) -> jax.Array:
-    last = jax.lax.dynamic_slice_in_dim(h, count - 1, 1, axis=1)
-    return logits_of(final_normed(last, params, spec.config), params, spec.config, spec.precision)[:, 0]
+def _end(
+    params: Params, h: jax.Array, count: jax.Array, targets: jax.Array | None, *, spec: ForwardSpec
+) -> tuple[jax.Array, jax.Array | None]:
+    config, last = spec.config, jax.lax.dynamic_slice_in_dim(h, count - 1, 1, axis=1)
+    logits = logits_of(final_normed(last, params, config), params, config, spec.precision)[:, 0]
+    if targets is None:
+        return logits, None
+    x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)
+    return logits, token_nll(partial(token_logits, params=params, config=config, precision=spec.precision), x, targets)
 
 
 def _of_rows(edits: Edits, first: jax.Array, count: int) -> Edits:
@@ -170,3 +201,26 @@ def why_not(config: Config, edits: Edits, first: int, total: int, past: int = 0)
         if term.op == "swap" and np.asarray(term.value).max() >= first:
             return "an edit swaps positions that not all prompts have"
     return None
+
+
+def refuse_policy(cache: Any, config: Config, edits: Edits, total: int, past: int) -> None:
+    """Raise an error that names what excludes a cache policy for texts of `total` tokens."""
+    if not isinstance(cache, CachePolicy):
+        raise SinkjaxError(f"cache must be None, sinkjax.Streaming, H2O, KeyNorm or SnapKV, not {short(cache)}")
+    for term in edits:
+        if term.site in (Site.POSITION, Site.HEAD_VALUE, Site.LOGITS, Site.WEIGHTS):
+            raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their positions, but a cache policy keeps a few")
+    reasons = {
+        "positions that are added to the embedding": isinstance(config.position, AddedPosition),
+        "a sink token": isinstance(config.kv_bias, SinkToken),
+        "a prefix": config.prefix is not None,
+        f"{config.normaliser!r} of rotated queries and keys": config.normaliser.kernel and bool(config.ropes),
+        "a norm after the rotation": isinstance(config.qk_norm, AfterRotation),
+        "queries that grow with their position": any(rope.growth for rope in config.ropes),
+        "position biases that are rounded": getattr(config.position, "rounded", False),
+    }
+    for what, here in reasons.items():
+        if here:
+            raise SinkjaxError(f"a cache policy counts positions inside the cache, which a model with {what} does not allow")
+    if reason := why_not(config, edits, cache.block, total, past):
+        raise SinkjaxError(f"a cache policy computes rows one after the other, but {reason}")

@@ -24,7 +24,7 @@ class Keys(NamedTuple):
     keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache; only differences count, because
     `evaluate` refuses models whose scores depend on more: a kernel or a norm of rotated queries and keys, queries that grow,
     rounded position biases.
-    visible: bool [1, 1, Q, S].
+    visible: bool [1, 1, Q, S]. position: int, broadcasts to [B, S, K], positions in the text, negative for empty slots.
     """
 
     keys: jax.Array
@@ -32,6 +32,7 @@ class Keys(NamedTuple):
     key_index: jax.Array
     query_index: jax.Array
     visible: jax.Array
+    position: jax.Array
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,12 @@ class Streaming:
         begin = jnp.maximum(at[0], 0)  # small angles are exact
         seen = (at >= self.sinks) & (at <= rows[:, None]) & (at > rows[:, None] - self.window)
         recent_k, recent_v = (jnp.concatenate([state[f"recent_{what}"], new], axis=1) for what, new in (("k", k), ("v", v)))
-        parts = [Keys(recent_k, recent_v, at - begin, rows - begin, seen[None, None])]
+        parts = [Keys(recent_k, recent_v, at - begin, rows - begin, seen[None, None], at[:, None])]
         if self.sinks:
             sinks = jnp.arange(self.sinks)
             sink_k, sink_v = (self._sinks(state[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v)))
             inside = jnp.minimum(rows, self.size - 1)
-            parts.insert(0, Keys(sink_k, sink_v, sinks, inside, (sinks <= rows[:, None])[None, None]))
+            parts.insert(0, Keys(sink_k, sink_v, sinks, inside, (sinks <= rows[:, None])[None, None], sinks[:, None]))
         return tuple(parts)
 
     def keep(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> State:
@@ -140,12 +141,11 @@ class ScoredCache:
         index = jnp.arange(self.k)
         seen = index >= self.k - 1 - first
         all_k, all_v = (jnp.concatenate([old, new], axis=1) for old, new in ((state["k"], k), (state["v"], v)))
-        return (Keys(all_k, all_v, index, index[-1:], seen[None, None, None]),)
+        return (Keys(all_k, all_v, index, index[-1:], seen[None, None, None], _with(state["position"], first)),)
 
     def keep(self, state: State, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> State:
         """Return the state after this token. received: [B, K, S], the attention that each of `keys` got."""
-        B, _, K, _ = k.shape
-        position = jnp.concatenate([state["position"], jnp.full((B, 1, K), first)], axis=1)
+        position = _with(state["position"], first)
         new = jnp.pad(state["score"], [(0, 0), (0, 1)] + [(0, 0)] * (state["score"].ndim - 2))
         score = self.scored(new, k, received.swapaxes(1, 2))
         evicted = jnp.argmin(jnp.where(position < 0, -jnp.inf, self.worth(position, score, first)), axis=1)[:, None]
@@ -157,6 +157,11 @@ class ScoredCache:
 
         keys, values = (jnp.concatenate([old, new], axis=1) for old, new in ((state["k"], k), (state["v"], v)))
         return {"k": take(keys), "v": take(values), "position": take(position), "score": take(score)}
+
+
+def _with(position: jax.Array, first: jax.Array | int) -> jax.Array:
+    """Add the position of a new key to those of the kept keys [B, S, K]."""
+    return jnp.concatenate([position, jnp.full_like(position[:, :1], first)], axis=1)
 
 
 CachePolicy = Streaming | ScoredCache

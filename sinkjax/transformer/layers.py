@@ -47,6 +47,8 @@ def block_step(
         tape = Tape(spec, edits, lengths, layer, first, *past)
         tape.kept = w.get("kept")
         h, empty_rows = block(h, tape.parameters(w), None if seen_keys is None else seen_keys[layer], rotate, tape)
+        if past and not spec.first:  # one of several calls of a pass, whose rows `rows.py` joins and finishes
+            return (h, slots), {"record": tape.record, "cache": tape.cache, "state": tape.state}
         record = with_earlier_rows(probe, tape.record, earlier, spec.first) if spec.first else tape.record
         record = finish(probe, record, lengths)
         for capture in probe.captures:

@@ -27,7 +27,8 @@ class ForwardSpec:
         remat: Whether to recompute the inside of a block for its gradient instead of keeping it.
         attention_impl: One of IMPLEMENTATIONS; see `fused.py` and `flash.py` in this folder.
         quantisation: The bits of activations, keys and values, or None; the weights' bits are in the parameters.
-        cache_policy: Which keys stay in `cached.stream`; None keeps all.
+        cache_policy: Which keys stay in a pass of several calls (`cached.py`); None keeps all.
+        room: With a cache policy, for how many positions of keys attention is measured; 0: it is not.
         past: How many keys `past.with_past` put in front of the tokens.
         in_place: Whether the loop slices the parameters of each block itself. On a CPU, `lax.scan` over bfloat16 makes a copy of
             all blocks in float32. Not for parameters with a gradient, which would be 0.
@@ -44,6 +45,7 @@ class ForwardSpec:
     attention_impl: str = "sinkjax"
     quantisation: Quantisation | None = None
     cache_policy: CachePolicy | None = None
+    room: int = 0
     past: int = 0
     in_place: bool = False
     first: int = 0

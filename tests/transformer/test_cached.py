@@ -64,7 +64,7 @@ def differ(config: Config, edits: Edit | tuple, pieces: Sequence[int], more: int
     unstacked, resolved = Unstacked.of(params, spec), tuple(term.padded(room) for term in resolved)
     for count in pieces:
         new = np.pad(TOKENS[:, done : done + count], ((0, 0), (0, 0 if done else more)))
-        logits, caches = go_on(unstacked, new, done, count, caches, resolved, spec=spec, total=room)
+        logits, caches, _ = go_on(unstacked, new, done, count, caches, resolved, spec=spec, total=room)
         done += count
         differences.append(np.abs(logits - want[:, done - 1]))
     assert np.abs(want).max() > 1e-2
