@@ -20,6 +20,8 @@ from tests.model import families as small
 Values = dict[str, Any]
 # transformers' names of GPT-NeoX's settings outside of a table.
 FLAT = {"gpt_neox": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}}
+# Families whose class alone describes no model here: one leaves an epsilon out, one has recurrent layers by default.
+INCOMPLETE = ("granitemoehybrid", "mpt")
 SCALED = {
     "linear": {"factor": 2.0},
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16},
@@ -82,7 +84,7 @@ def silent(values: Values) -> list[str]:
 def test_no_key_is_filled_with_another_value_than_in_transformers(family: str) -> None:
     made = [transformers.CONFIG_MAPPING[family](), *(small.DRAWS[family](small.Turn(seed)) for seed in range(2))]
     for values in (json.loads(config.to_json_string()) for config in made):
-        assert read(values) is not None or family == "mpt"  # whose class leaves an epsilon out
+        assert read(values) is not None or family in INCOMPLETE
         assert silent(values) == []
         assert silent(flat(values)) == []
     table = values.get("rope_parameters") or {"full_attention": {}}

@@ -40,8 +40,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_every_family_has_a_released_model() -> None:
-    """But for three: Ministral 8B calls itself a mistral, and we do not know all that AFM-4.5B and Granite 4.0 Micro state."""
-    assert sorted([*ONE_OF_EACH, "arcee", "granitemoehybrid", "ministral"]) == EACH
+    """But for a few: Ministral 8B calls itself a mistral, and of the others we do not know all that their files state."""
+    without = ["arcee", "exaone", "flex_olmo", "granitemoe", "granitemoehybrid", "ministral", "vaultgemma"]
+    assert sorted([*ONE_OF_EACH, *without]) == EACH
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,11 @@ RENAMED = {
     "phi": "phi2", "qwen3_moe": "qwen3moe",
 }  # fmt: skip
 SAME = (
-    "arcee bloom cohere2 ernie4_5 exaone4 falcon gemma gemma2 glm4 gpt2 granite llama mpt nemotron olmo olmo2 olmoe phi3 "
-    "qwen2 qwen3 seed_oss smollm3 stablelm starcoder2"
+    "arcee bloom cohere2 ernie4_5 exaone exaone4 falcon gemma gemma2 glm4 gpt2 granite granitemoe llama mpt nemotron olmo olmo2 "
+    "olmoe phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2"
 )
 ARCHITECTURES = dict(sorted(({name: name for name in SAME.split()} | RENAMED).items()))
-PERMUTED = ("arcee", "granite", "llama", "mistral", "mixtral", "olmo", "smollm3")
+PERMUTED = ("arcee", "granite", "granitemoe", "llama", "mistral", "mixtral", "olmo", "smollm3")
 OFFSET = ("gemma", "gemma2", "gemma3_text", "nemotron")
 # Settings for which a GGUF has no key; where the drawn model has others than the released ones, they must be assumed.
 UNSTATED = {
@@ -187,7 +187,11 @@ def stored(family: str, values: dict[str, Any], weights: dict[str, np.ndarray]) 
             array = ungrouped(array, values, heads)
         if family == "bloom":
             name = name.removeprefix("transformer.")
-        if name.endswith("sinks") or (family == "gpt_oss" and ".experts." in name):
+        if name.endswith("block_sparse_moe.input_linear.weight"):
+            halves = dict(zip(("gate", "up"), np.split(array, 2, axis=1), strict=True))
+            layer = name.split(".")[2]
+            yield from ((f"model.layers.{layer}.mlp.experts.{half}_proj.weight", part) for half, part in halves.items())
+        elif name.endswith("sinks") or (family == "gpt_oss" and ".experts." in name):
             yield from gpt_oss(name, array)
         elif ".experts." in name or ".norms." in name:  # one by one in the folder, one tensor in a GGUF
             before, after = name.split(".experts." if ".experts." in name else ".norms.")

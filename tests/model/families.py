@@ -147,6 +147,11 @@ def granite(turn: Turn) -> PreTrainedConfig:
     return hf.GraniteConfig(**common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), **factors)
 
 
+def granitemoe(turn: Turn) -> PreTrainedConfig:
+    factors = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 2.5}
+    return hf.GraniteMoeConfig(**without(mixture(turn, attention_bias=turn.flag()), "sliding_window"), **factors)
+
+
 def granite4(turn: Turn) -> PreTrainedConfig:
     """A dense Granite 4: its file states a hybrid whose every layer has attention, and no routed experts."""
     factors = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 2.5}
@@ -165,10 +170,10 @@ def gemma3(turn: Turn) -> PreTrainedConfig:
     return hf.Gemma3TextConfig(**free_width(values, turn))
 
 
-def gemma2(turn: Turn) -> PreTrainedConfig:
+def gemma2(turn: Turn, kind: type[PreTrainedConfig] = hf.Gemma2Config) -> PreTrainedConfig:
     caps = {"attn_logit_softcapping": turn.one(None, 2.0), "final_logit_softcapping": turn.one(None, 3.0)}
     values = common(turn, attention_bias=turn.flag(), sliding_window=WINDOW, query_pre_attn_scalar=turn.one(6, 8), **caps)
-    return hf.Gemma2Config(**free_width(values, turn), hidden_activation=turn.one("gelu_pytorch_tanh", "gelu"))
+    return kind(**free_width(values, turn), hidden_activation=turn.one("gelu_pytorch_tanh", "gelu"))
 
 
 def qwen3(turn: Turn) -> PreTrainedConfig:
@@ -243,9 +248,9 @@ def ministral(turn: Turn) -> PreTrainedConfig:
     return hf.MinistralConfig(**free_width(common(turn, sliding_window=WINDOW, layer_types=kinds), turn))
 
 
-def olmoe(turn: Turn) -> PreTrainedConfig:
+def olmoe(turn: Turn, kind: type[PreTrainedConfig] = hf.OlmoeConfig) -> PreTrainedConfig:
     values = mixture(turn, "num_experts", norm_topk_prob=turn.flag(), attention_bias=turn.flag())
-    return hf.OlmoeConfig(**without(values, "sliding_window"))
+    return kind(**without(values, "sliding_window"))
 
 
 def apertus(turn: Turn) -> PreTrainedConfig:
@@ -272,8 +277,10 @@ DRAWS: dict[str, Draw] = {
     "cohere": cohere,
     "cohere2": cohere2,
     "ernie4_5": lambda turn: hf.Ernie4_5Config(**free_width(common(turn, use_bias=turn.flag()), turn)),
+    "exaone": lambda turn: hf.ExaoneConfig(**free_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)),
     "exaone4": exaone4,
     "falcon": falcon,
+    "flex_olmo": lambda turn: olmoe(turn, hf.FlexOlmoConfig),
     "gemma": lambda turn: hf.GemmaConfig(**free_width(common(turn, attention_bias=turn.flag()), turn)),
     "gemma2": gemma2,
     "gemma3_text": gemma3,
@@ -283,6 +290,7 @@ DRAWS: dict[str, Draw] = {
     "gpt_oss": gpt_oss,
     "gpt_neox": gpt_neox,
     "granite": granite,
+    "granitemoe": granitemoe,
     "granitemoehybrid": granite4,
     "helium": lambda turn: hf.HeliumConfig(**even_width(common(turn, attention_bias=turn.flag(), mlp_bias=turn.flag()))),
     "hunyuan_v1_dense": hunyuan,
@@ -311,6 +319,7 @@ DRAWS: dict[str, Draw] = {
     "smollm3": smollm3,
     "stablelm": stablelm,
     "starcoder2": lambda turn: hf.Starcoder2Config(**common(turn, use_bias=turn.flag(), sliding_window=turn.one(None, WINDOW))),
+    "vaultgemma": lambda turn: gemma2(turn, hf.VaultGemmaConfig),
 }
 
 
