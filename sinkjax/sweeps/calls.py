@@ -26,13 +26,16 @@ Fetch = Callable[[], Record]
 T = TypeVar("T")
 
 
-def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Fetch]]:
+def compute(
+    computation: Computation, schedule: Schedule, todo: Iterable[Round], run: Callable[..., Any] | None = None
+) -> Iterator[tuple[int, Chunk, Fetch]]:
     """Start calls and yield each: (block of prompts, chunk of edits, a function that waits for its record on the host).
 
     Records have a leading edit axis. The next call is started when it is asked for. Only one record is fetched at a time.
+    run: as for `in_rounds`, by default `computation.each`.
     """
     joined = computation.joined
-    for entry, record in in_rounds(computation, schedule, todo, computation.each):
+    for entry, record in in_rounds(computation, schedule, todo, run or computation.each):
         if not joined:
             jax.tree.map(lambda leaf: leaf.copy_to_host_async(), record)
         whole = functools.cache(functools.partial(processes.whole if joined else jax.device_get, record))

@@ -25,6 +25,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.runtime import interruption, processes
 from sinkjax.runtime.progress import bar
 from sinkjax.runtime.settings import fixed_settings
+from sinkjax.sweeps import clusters
 from sinkjax.sweeps.arrays import CHANGED
 from sinkjax.sweeps.calls import Fetch, compute, keep, started
 from sinkjax.sweeps.computation import Computation, unchanged
@@ -66,6 +67,7 @@ def sweep(
     attention_mask: Any = None,
     past: Past | None = None,
     share_rows: bool = True,
+    client: Any = None,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -101,6 +103,8 @@ def sweep(
         past: Keys and values in front of every prompt, as for `sinkjax.forward`. A store keeps their digest.
         share_rows: Whether an edit takes the rows before the first one where it acts from the baseline, if that saves time and
             every statistic allows it. It changes numbers only by rounding.
+        client: A `dask.distributed.Client`, or "ray" for the cluster that Ray has or starts: its workers, which need sinkjax but
+            no access to `out`, compute the calls, and this process keeps their results. None computes here.
 
     Returns:
         A dataset with a leading `edit` dimension and the coordinates of `Edit.named`; `cells_addressed` and `cells_changed`
@@ -112,7 +116,7 @@ def sweep(
         SinkjaxError: Prompts are padded on the left, or their mask has a hole; an edit does not fit (`Edit.resolve`), addressed
             no cell, or left an attention row empty; a parameter is not finite; the store belongs to another sweep or, with
             `strict`, to another machine; the output cannot be written; the attention implementation does not support an edit or
-            the probe; the past does not fit.
+            the probe; the past does not fit; the client is of another type, or its workers fail.
     """
     check_model(model)
     refuse(not isinstance(attributes, Mapping | None), f"attributes must be a mapping, not {short(attributes)}")
@@ -122,13 +126,16 @@ def sweep(
     size = memory, batch_size, share_rows
     asked = {"precision": precision, "attention_impl": attention_impl, "attention_mask": attention_mask, "past": past}
     computation = prepared(model, tokens, edits, probe, lengths, labels, path, **asked)
+    if client is not None:
+        clusters.check_client(client)
+        refuse(computation.joined, "a model on devices of joined processes has no `client`: they compute each call together")
     refuse(computation.joined and path is None, "a sweep of joined processes needs `out`, a folder or URL that all can access")
     names = " ".join(computation.coordinates)
     about = {**(attributes or {}), **({COORDINATES: names} if names else {})}
     if path is None:
-        return _judged(_in_memory(computation, size, about, progress), computation.resolved)
+        return _judged(_in_memory(computation, size, about, progress, client), computation.resolved)
     with reached(path):
-        return _judged(_in_store(path, computation, size, about, progress, strict), computation.resolved)
+        return _judged(_in_store(path, computation, size, about, progress, strict, client), computation.resolved)
 
 
 def prepared(
@@ -161,20 +168,24 @@ def prepared(
     return computation.attending(attention_impl, out)
 
 
-def _in_memory(computation: Computation, size: Size, attributes: Json, progress: bool) -> xarray.Dataset:
+def _in_memory(computation: Computation, size: Size, attributes: Json, progress: bool, client: Any) -> xarray.Dataset:
     """Compute every call and return the results; no file is written."""
     variables, fixed = computation.layout
     schedule = computation.schedule(*size)
     attributes = attributes_of_sweep(computation.identity(), computation.facts(), schedule, attributes)
     results, rounds = Memory(variables, schedule.prompt_block), computation.rounds(schedule)
-    compile_programs([(computation, schedule, rounds)])
+    if client is None:
+        compile_programs([(computation, schedule, rounds)])
     with bar("sweep", progress, results.done.size, 0) as advance:
-        _run(results, computation, schedule, rounds, 1, advance)
+        if client is None:
+            _run(results, computation, schedule, rounds, 1, advance)
+        else:
+            _run_on(client, results, computation, schedule, schedule.calls(len(computation.lengths)), advance)
     return results.dataset(attributes, fixed)
 
 
 def _in_store(
-    path: Location, computation: Computation, size: Size, attributes: Json, progress: bool, strict: bool
+    path: Location, computation: Computation, size: Size, attributes: Json, progress: bool, strict: bool, client: Any
 ) -> xarray.Dataset:
     """Compute every call that the store `path` lacks, and return its results, which are read lazily."""
     identity = computation.identity()
@@ -192,7 +203,7 @@ def _in_store(
     if computation.joined:
         fill_together(ready, computation, progress)
         return Store(path).dataset()
-    fill(store := ready(), computation, progress)
+    fill(store := ready(), computation, progress, client, strict)
     return store.dataset()
 
 
@@ -226,6 +237,26 @@ def _run(
             pool.shutdown(cancel_futures=True)
 
 
+def _run_on(
+    client: Any,
+    results: Memory | Store,
+    computation: Computation,
+    schedule: Schedule,
+    left: Sequence[tuple[int, Chunk]],
+    advance: Callable[[int, str], None],
+    strict: bool = False,
+) -> None:
+    """Let the workers of a cluster compute these calls, and keep their results. strict: see `Store.join`."""
+    begun, before, machines = time.monotonic(), int(results.done.sum()), [computation.facts()]
+    for (block, chunk), (record, facts) in clusters.computed(client, computation, schedule, left):
+        if facts not in machines and isinstance(results, Store):
+            results.join(facts, strict)
+            machines.append(facts)
+        keep(results, computation, schedule, block, chunk, record)
+        done = int(results.done.sum())
+        advance(done, f"{(done - before) / (time.monotonic() - begun):.2f} edits/s")
+
+
 def finished(
     out: Path,
     model: Model,
@@ -251,14 +282,17 @@ def finished(
     return same and store is not None and store.finished and not store.faults
 
 
-def fill(store: Store, computation: Computation, progress: bool) -> None:
-    """Compute every call that the store lacks, and make its arrays; others may do the same."""
+def fill(store: Store, computation: Computation, progress: bool, client: Any = None, strict: bool = False) -> None:
+    """Compute every call that the store lacks, here or by a cluster, and make its arrays; others may do the same."""
     work = _work(store, computation)
     with bar("sweep", progress, store.done.size, int(store.done.sum())) as advance:
         while not store.finished:
-            rounds = next(work)
-            compile_programs([(computation, store.schedule, rounds)])
-            _run(store, computation, store.schedule, _missing(store, rounds), WRITERS, advance)
+            if client is None:
+                rounds = next(work)
+                compile_programs([(computation, store.schedule, rounds)])
+                _run(store, computation, store.schedule, _missing(store, rounds), WRITERS, advance)
+            else:
+                _run_on(client, store, computation, store.schedule, store.left(), advance, strict)
             if not store.left():
                 store.compact(computation.layout[1])
         store.finish()
