@@ -37,6 +37,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reo
 ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py
 TORCH  := tests/analysis/test_tensors.py tests/edits/test_transformers.py
 # What Colab brings. The lowest versions are those for the oldest Python; NEWEST is the first Python of these that is here.
+INTEROP := lm-eval lightning dask distributed ray
 COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 transformers==5.15.0
 OLDEST ?= python3.11
 # Those that pyenv keeps are found too, though its own python3.13 refuses where no version is chosen.
@@ -44,7 +45,7 @@ NEWEST ?= $(shell for name in python3.13 $(wildcard ~/.pyenv/versions/3.13.*/bin
   do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gemma test newest rest all fast floors colab docs coverage mesh sizes check processes battery fuzz mutations lint types \
+.PHONY: help demo gemma test newest rest all fast floors colab interop docs coverage mesh sizes check processes battery fuzz mutations lint types \
   format parity bench clean
 
 help:  ## list the targets
@@ -87,6 +88,12 @@ floors:  ## fast tests with the lowest versions allowed
 colab:  ## fast tests with the versions of Colab
 	@test -n "$(NEWEST)" || { echo "there is no Python 3.13 or 3.12 here"; exit 1; }
 	$(call try,.venv-colab,$(NEWEST),".[floors]" $(COLAB))
+
+interop:  ## tests with the newest lm-eval, Lightning, Dask and Ray
+	@$(PYTHON) -m venv --clear .venv-interop && .venv-interop/bin/python -m pip --disable-pip-version-check install --quiet uv
+	.venv-interop/bin/uv pip install --quiet --python .venv-interop/bin/python ".[test]" $(INTEROP)
+	@.venv-interop/bin/uv pip install --quiet --python .venv-interop/bin/python --no-deps $(MODEL)
+	$(call xla,.venv-interop/bin,0) .venv-interop/bin/python -m pytest tests/interop
 
 # try FOLDER, PYTHON, REQUIREMENTS: sinkjax itself is taken from the checkout, as in every test.
 define try
@@ -146,7 +153,7 @@ bench: $(DONE)/test $(DONE)/model  ## measure the speed of a sweep: docs/results
 	$(BIN)/python scripts/front_page.py
 
 clean:  ## remove the environments and everything built, but no results
-	rm -rf $(VENV) .venv-newest .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-newest .venv-floors .venv-colab .venv-interop docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
 # A sound environment is kept. One that is missing, broken, of another Python than PYTHON, or in which an installation was
 # cut short, is made anew.

@@ -118,7 +118,8 @@ def test_test_modules_test_and_never_skip():
         return {node.name for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef)}
 
     assert [name(path) for path in TESTS if not any(each.startswith("test_") for each in functions(path))] == []
-    optional = ("tests/interop/test_lm_eval.py", "tests/test_dictionary.py")  # of libraries that tests need not install
+    interop = ("clusters", "lm_eval", "torch")  # of libraries that only make interop installs
+    optional = ("tests/test_dictionary.py", *(f"tests/interop/test_{name}.py" for name in interop))
     peers = {path: {"pytest.importorskip"} for path in optional}
     assert offenders(lambda path: used(path) & EXCUSES, TESTS) == peers
 
