@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,9 +141,8 @@ def evaluate(options: EvaluateOptions) -> None:
         columns, on = COLUMNS, str(options.text.name if options.text else "")
         plain = sinkjax.evaluate(model, text, length=options.length, **same)
         rows = [("as it is", *_numbers(plain), "")]
-        for setting, label in changes:
-            result = sinkjax.evaluate(model, text, length=options.length, **setting, **same)
-            rows.append((label, *_numbers(result), _difference(result, plain)))
+        results = ((label, sinkjax.evaluate(model, text, length=options.length, **setting, **same)) for setting, label in changes)
+        rows += [(label, *_numbers(result), _difference(result, plain)) for label, result in results]
     before = " ".join(map(repr, model.tokenizer.tokens(bos_ids(model, bos)))) if model.tokenizer else ""
     show(f"{options.model} on {on}", columns, rows, f"BOS: {before or 'none'}; {options.dtype}")
     if options.out is not None:
@@ -167,8 +167,9 @@ def _scores(
     """Yield a row for each task, metric and setting: its score, and the difference from the model as it is."""
     from sinkjax.interop.lm_eval import LM, compared, scored
 
-    lms = [LM(model, **setting, **same) for setting in ({}, *(setting for setting, _ in changes))]
-    results = [scored(lm, options.tasks, options.include_path, options.limit) for lm in lms]
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it would warn of each task's own way to read its questions
+    of, settings = (options.tasks, options.include_path, options.limit), [{}, *(setting for setting, _ in changes)]
+    results = [scored(LM(model, **setting, **same), *of) for setting in settings]
     tables = [list(compared(results[0], result)) for result in results]
     for rows in zip(*tables, strict=True):
         for label, row in zip(["as it is", *(label for _, label in changes)], rows, strict=True):
