@@ -78,12 +78,12 @@ def cell(row: pd.Series) -> str:
 def write_page() -> None:
     """Write the page. Its template looks cells up as {model/setting/task}."""
     data, tables, cells = pd.read_csv(DATA), [], {}
-    for name, own in data.groupby("model", sort=False):
-        own = own.set_index(["setting", "task", "metric"], drop=False)
+    for name in (name for name in NAMES if name in set(data["model"])):
+        own = data[data["model"] == name].set_index(["setting", "task", "metric"], drop=False)
         for setting in own["setting"].unique():
             cells |= {f"{name}/{setting}/{column}": cell(own.loc[(setting, *key)]) for column, key in METRICS.items()}
         rows = [(setting, *(cells[f"{name}/{setting}/{column}"] for column in METRICS)) for setting in own["setting"].unique()]
-        tables.append(f"## {NAMES[name]}\n\n{own['questions'].max()} questions per task.\n\n{markdown(['', *METRICS], rows)}")
+        tables.append(f"## {NAMES[name]}\n\n{own['questions'].max():.0f} questions per task.\n\n{markdown(['', *METRICS], rows)}")
     PAGE.write_text(page("tasks.md", given(cells | {"tables": "\n\n".join(tables)}), 130), encoding="utf-8")
 
 

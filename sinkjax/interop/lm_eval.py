@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ class LM(_Base):
         used, keep, texts = self.used, self.used.keep, [""] * len(requests)
         if isinstance(keep, str):
             raise SinkjaxError(f'keep="{SINKS}" is not known while text is generated; name positions')
-        refuse(used.cache is not None, "text is not generated with a cache policy")
+        both = used.cache is not None and not used.how.off
+        refuse(both, "text is generated with a cache policy or with rounded numbers, not with both")
         alone = used.how.activations is None and used.how.kv is None  # else tokens that are computed together share a scale
         eos = None if self.tokenizer.eos is None else self.tokenizer.decode([self.tokenizer.eos])
         starts: list[list[int]] = []
@@ -177,8 +179,9 @@ class LM(_Base):
             numbers.sort(key=lambda number: len(starts[number]))
             size = self.batch_size or ROWS
             for part in (numbers[begin : begin + size] for begin in range(0, len(numbers), size)):
-                begun, how = [starts[number] for number in part], used.how
-                found = generate_all(used.model, begun, used.edits, new, warm, past=used.past, how=how, keep=keep)
+                begun = [starts[number] for number in part]
+                options = {"past": used.past, "how": used.how, "keep": keep, "cache": used.cache, "stop": [*filter(None, until)]}
+                found = generate_all(used.model, begun, used.edits, new, warm, **options)
                 for number, ids in zip(part, found, strict=True):
                     text = self.tokenizer.backend.decode(ids, skip_special_tokens=True)
                     texts[number] = postprocess_generated_text(text, list(until), None)
@@ -193,6 +196,14 @@ COMBINED: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...] = (
     lambda means: np.exp(-means[..., 0] / means[..., -1]),  # of words, of bytes
     lambda means: -means[..., 0] / means[..., -1] / math.log(2),  # bits per byte
 )
+
+
+@cache
+def _manager(*folders: str) -> Any:
+    """Index the tasks of lm-eval and of folders, which takes seconds."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=[*folders])
 
 
 def scored(lm: LM, tasks: Sequence[str], include_path: str | Path | None = None, limit: int | None = None) -> dict[str, Any]:
@@ -211,10 +222,8 @@ def scored(lm: LM, tasks: Sequence[str], include_path: str | Path | None = None,
         SinkjaxError: A name is unknown, or the data of a task cannot be read.
     """
     import lm_eval
-    from lm_eval.tasks import TaskManager
 
-    folders = [str(folder) for folder in (TASKS, include_path) if folder is not None]
-    manager = TaskManager(include_path=folders)
+    manager = _manager(*(str(folder) for folder in (TASKS, include_path) if folder is not None))
     for name in tasks:
         one_of("task", name, manager.all_tasks)
     try:

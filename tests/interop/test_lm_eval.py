@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -89,7 +90,8 @@ def scores(model: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def ours(folder: Path) -> dict[str, Any]:
     pytest.importorskip("lm_eval")
-    return scores(backend.LM(str(folder), bos="tokenizer", dtype="float64"))
+    with jax.enable_x64(True):
+        return scores(backend.LM(str(folder), bos="tokenizer", dtype="float64"))
 
 
 def test_scores_are_those_of_the_hf_backend(folder: Path, ours: dict[str, Any]) -> None:
@@ -109,9 +111,17 @@ def test_scores_are_those_of_the_hf_backend(folder: Path, ours: dict[str, Any]) 
 
 def test_batches_change_no_score(folder: Path, ours: dict[str, Any]) -> None:
     pytest.importorskip("lm_eval")
-    found = scores(backend.LM(str(folder), bos="tokenizer", dtype="float64", batch_size=5))
+    with jax.enable_x64(True):
+        found = scores(backend.LM(str(folder), bos="tokenizer", dtype="float64", batch_size=5))
     for row in backend.compared(ours, found):
         assert row["score"] == pytest.approx(row["plain"], rel=1e-12)
+
+
+def test_generation_under_bits_and_with_a_cache_runs(folder: Path) -> None:
+    pytest.importorskip("lm_eval")
+    for options in ({"activations": 8, "keep": (0,)}, {"cache": sinkjax.Streaming(1, 20)}):
+        (row,) = backend.compared(*[backend.scored(backend.LM(str(folder), **options), ["sinkjax_copy"], limit=3)] * 2)
+        assert (row["questions"], row["difference"]) == (3, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -127,5 +137,9 @@ def test_wrong_arguments_are_refused(folder: Path, given: dict[str, Any], says: 
     pytest.importorskip("lm_eval")
     with pytest.raises(SinkjaxError, match=says):
         backend.LM(str(folder), **given)
+
+
+def test_an_unknown_task_is_refused(folder: Path) -> None:
+    pytest.importorskip("lm_eval")
     with pytest.raises(SinkjaxError, match=r"unknown task 'sinkjax_choise'"):
         backend.scored(backend.LM(str(folder)), ["sinkjax_choise"])
