@@ -11,7 +11,7 @@ from sinkjax.checkpoints.adapters import refuse_unmerged
 from sinkjax.checkpoints.buffers import without_buffers
 from sinkjax.checkpoints.family import known, origin
 from sinkjax.checkpoints.fields import Fields
-from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.hf_config import QUANTISED, read_config
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.multimodal import PATTERNS, left_out, text_part
 from sinkjax.checkpoints.mxfp4 import unpacked
@@ -84,7 +84,9 @@ def family_checkpoint(
     text, omitted, whole = text_part(values, config_where, ignore_keys)
     config, assumed = read_config(text, config_where, ignore_keys, omitted | dict(assume or {}))
     std = Fields({**text, **(assume or {})}, config_where).optional_number("initializer_range", low=0)
-    own_tokenizer, tensors = tokenizer(text), unpacked(stored(), where)
+    own_tokenizer, tensors = tokenizer(text), stored()
+    if text.get(QUANTISED[0]) and QUANTISED[0] not in ignore_keys:  # MXFP4: `read_config` accepts no other kind
+        tensors = unpacked(tensors, where)
     family = known(text["model_type"])
     names, ignored = family.names(config, tensors), (*INERT_TENSORS, *ignore_keys)
     wanted = {*slots(config, names), as_part(names["unembed"]).name}

@@ -135,6 +135,20 @@ def test_damaged_mxfp4_is_refused_by_name(packed, change, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_only_a_config_that_states_mxfp4_has_tensors_unpacked(packed) -> None:
+    """Else a tensor whose name happens to end so is a tensor like any other, and may be left out."""
+    folder, stored, _ = packed
+    save_file(stored | {"notes_scales": np.zeros(3)}, folder / "model.safetensors")
+    with pytest.raises(SinkjaxError, match="has 'notes_scales', but no 'notes_blocks'"):
+        sinkjax.load(folder)
+    with pytest.raises(SinkjaxError, match=r"no tensor .*experts\.(gate_up|down)_proj"):
+        sinkjax.load(folder, ignore_keys=("quantization_config",))
+    plain = saved("mixtral", folder / "plain", fused=False)
+    weights = load_file(plain / "model.safetensors")
+    save_file(weights | {"notes_scales": np.zeros(3)}, plain / "model.safetensors")
+    assert sinkjax.load(plain, ignore_keys=("notes_scales",)).config.experts is not None
+
+
 def test_the_folder_of_gpt_oss_20b_is_planned_without_its_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(HUB["openai/gpt-oss-20b"]))
     read = open_checkpoint(str(tmp_path), weights=False)

@@ -48,7 +48,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 
 def packing(fields: Fields) -> None:
-    """Accept MXFP4, which is read from the tensors whatever the config says; other kinds of quantisation stay unread."""
+    """Accept MXFP4, which `folder` unpacks; other kinds of quantisation stay unread, and are refused."""
     table = fields.values.get(PACKING)
     if isinstance(table, dict) and table.get("quant_method") == "mxfp4" and PACKING not in fields.ignored:
         inner = fields.inner(PACKING)
