@@ -104,7 +104,8 @@ def test_qwen2_windows_are_those_of_transformers():
     ("change", "message"),
     [
         ({"model_type": "lama"}, "model_type 'lama' .*llama, "),
-        ({"model_type": "glm4_moe"}, "'glm4_moe' in config.json; supported: "),  # and not "did you mean"
+        ({"model_type": "glm4_next"}, "'glm4_next' in config.json; supported: "),  # and not "did you mean"
+        ({"model_type": "glm4_moe"}, "'glm4_moe' .*shared expert"),
         ({"model_type": "qwen3_next"}, "'qwen3_next' .*recurrent layers"),
         ({"model_type": "deepseek_v3"}, "'deepseek_v3' .*latent attention"),
         ({"model_type": ["llama"]}, "unknown model_type"),
