@@ -124,6 +124,7 @@ def value_null_share(record: Statistics, key: ArrayLike = 0, energy: float = 0.9
         SinkjaxError: The values were not captured; the key is outside the record; `energy` is not between 0 and 1.
     """
     refuse(not 0 < records.finite_number("energy", energy) < 1, f"energy must be between 0 and 1, not {energy}")
+    refuse("values" not in record, 'the values were not captured: Probe(capture=[Capture("value")])')
     values = np.swapaxes(records.measured(record, "values").astype(np.float64), -3, -2)  # [..., kv_head, position, head_dim]
     at = np.stack([records.pick(each, key, inner=2) for each in np.moveaxis(values, -1, 0)], axis=-1)
     places = np.broadcast_to(np.asarray(key), values.shape[:-4])[..., None, None, None] == np.arange(values.shape[-2])
