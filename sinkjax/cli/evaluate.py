@@ -116,6 +116,8 @@ def evaluate(options: EvaluateOptions) -> None:
     refuse(bool(options.tasks) == (options.text is not None), both)
     extra = [name for name in ("include_path", "limit") if getattr(options, name) is not None]
     refuse(bool(extra) and not options.tasks, f"--{''.join(extra[:1]).replace('_', '-')} is for --tasks, not for a text")
+    folder = options.include_path
+    refuse(folder is not None and not folder.is_dir(), f"--include-path: there is no folder {folder}")
     refuse(options.limit is not None and options.limit < 1, f"--limit must be at least 1, not {options.limit}")
     if options.tasks:
         extras.require("a task of lm-eval", "eval", "lm_eval")
