@@ -58,7 +58,7 @@ PUBLIC = {
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
     "The sink card": ("card", "Card", "read_card", "compare_cards", "load_sinks", "sink_mask", "load_clamp"),
     "Forward pass and sweeps": ("forward", "generate", "Generated", "sweep", "sweep_models", "run"),
-    "In use": ("evaluate", "Streaming", "H2O", "KeyNorm", "SnapKV"),
+    "In use": ("evaluate", "retrofit", "Streaming", "H2O", "KeyNorm", "SnapKV"),
     "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": named.__all__,
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "head_types", "show"),

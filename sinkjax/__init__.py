@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and `_homes` makes of the
     from sinkjax.report.figures.dots import draw_attribution as draw_attribution
     from sinkjax.report.figures.dots import draw_parts as draw_parts
     from sinkjax.report.figures.heatmaps import draw_patch as draw_patch
+    from sinkjax.retrofitting import retrofit as retrofit
     from sinkjax.showing import show as show
     from sinkjax.study.run import run as run
     from sinkjax.sweeps.models import sweep_models as sweep_models

@@ -157,7 +157,7 @@ def evaluate(
     """
     how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate)
     used = InUse(model, how, keep, cache, edits, attention_impl, past)
-    pieces, of_text = _pieces(model, text, bos, length, past, whole=cache is not None)
+    pieces, of_text = pieces_of(model, text, bos, length, past, whole=cache is not None)
     if max(map(len, pieces)) < 2:
         raise SinkjaxError("no text has a second token, so there is nothing to predict")
     return Evaluation(used.losses(pieces), of_text)
@@ -278,7 +278,7 @@ def _next_size(length: int, least: int = 16) -> int:
     return -(-length // step) * step
 
 
-def _pieces(
+def pieces_of(
     model: Model, text: Any, bos: str | int, length: int | None, past: Past | None, whole: bool
 ) -> tuple[list[list[int]], NDArray[np.int_]]:
     """Return the token ids of all pieces, and each piece's text index. whole: whether a cache policy reads texts uncut."""

@@ -86,8 +86,8 @@ def stored(model: Model, dtype: str | None) -> dict[str, np.ndarray]:
 def write_model(
     folder: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model, card: str | None
 ) -> Path:
-    """Write a model's files into its own folder. Errors: the folder has other content (`_check_place`); no space."""
-    _check_place(folder, values["model_type"])
+    """Write a model's files into its own folder. Errors: the folder has other content (`check_place`); no space."""
+    check_place(folder, values["model_type"])
     with whole_folder(folder.absolute(), sum(array.nbytes for array in arrays.values())) as scratch:
         (scratch / CARD).write_text(card if card is not None else default_card(model), encoding="utf-8")
         if model.tokenizer is not None:
@@ -98,7 +98,7 @@ def write_model(
     return folder
 
 
-def _check_place(folder: Path, kind: str) -> None:
+def check_place(folder: Path, kind: str) -> None:
     """Raise unless `folder` does not exist, is empty, or contains only a model of this kind, whose files are ours."""
     there = [folder / name for name in own_folder(folder, "the model")]
     with attempt("write", folder):

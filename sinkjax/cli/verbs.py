@@ -1,4 +1,4 @@
-"""Commands: `sinkjax card | run | sweep | train | evaluate | picture | plan | report | study | models | sites |
+"""Commands: `sinkjax card | run | sweep | train | evaluate | retrofit | picture | plan | report | study | models | sites |
 verify | explore | doctor`.
 
 Each command is a function of its options, in a module of this folder, or of its arguments if the first one decides which options
@@ -20,6 +20,7 @@ from sinkjax.cli.options import entries, read
 from sinkjax.cli.picture import picture
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
+from sinkjax.cli.retrofit import retrofit
 from sinkjax.cli.run import run, sweep
 from sinkjax.cli.train import train
 from sinkjax.cli.verify import verify
@@ -29,7 +30,23 @@ from sinkjax.version import __version__
 
 VERBS: dict[str, Verb] = {
     verb.__name__: verb
-    for verb in (card, run, sweep, train, evaluate, picture, plan, report, study, models, sites, verify, explore, doctor)
+    for verb in (
+        card,
+        run,
+        sweep,
+        train,
+        evaluate,
+        retrofit,
+        picture,
+        plan,
+        report,
+        study,
+        models,
+        sites,
+        verify,
+        explore,
+        doctor,
+    )
 }
 
 
