@@ -1,6 +1,7 @@
 """Retrofit a model and measure it beside the one that it was made of: docs/results/retrofit.md and data/retrofit.csv.
 
     python scripts/retrofit.py smollm2-135m WIKI BOOKS --steps 100
+    python scripts/retrofit.py page                                   the page from the table alone
 
 WIKI: the articles of WikiText-2's test split, of which every eighth is not trained on; BOOKS: a folder of novels.
 """
@@ -8,11 +9,12 @@ WIKI: the articles of WikiText-2's test split, of which every eighth is not trai
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from named import DOCS, Named
+from named import DATA, DOCS, Named, Row, read
 from templates import page
 
 import sinkjax
@@ -26,12 +28,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "8 bits, a scale per tensor": {"weights": 8, "activations": 8, "kv": 8},
     "window of 16 keys": {"cache": sinkjax.Streaming(0, 16)},
 }
-LENGTH, BATCH, LEFT_OUT, CHARACTERS = 128, 8, 8, 8_000
+TABLE, ENDS = f"{DATA}/retrofit.csv", ("change", "low", "high")
+LENGTH, BATCH, LEFT_OUT, CHARACTERS = 128, 8, 8, 2_000
 WAYS = {"as it is": None, "prefix kept": (0, "learned"), "trained": (1, "learned"), "value 0, trained": (1, "zero")}
 
 
 def main() -> None:
-    """Measure, and write the table and the page."""
+    """Measure and write the table, unless it is kept, and write the page."""
+    if sys.argv[1:] != ["page"]:
+        columns = ("model", "where", "quantity", "value", "change", "low", "high", "texts")
+        write(DOCS / TABLE, csv_text([columns, *measured()]))
+    write(DOCS / "results/retrofit.md", page("retrofit.md", Named(DOCS, table=table(read(DOCS / TABLE)))))
+
+
+def measured() -> list[tuple[Any, ...]]:
+    """The rows of the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("articles", type=Path)
@@ -42,7 +53,9 @@ def main() -> None:
     books = [path.read_text(encoding="utf-8")[CHARACTERS : 2 * CHARACTERS] for path in sorted(options.books.glob("*.txt"))]
     held_out = {"articles": [text[:CHARACTERS] for text in articles[::LEFT_OUT]], "novels": books}
     trained = [text for number, text in enumerate(articles) if number % LEFT_OUT]
-    model, rows, plain = sinkjax.load(options.model), [], {}
+    model = sinkjax.load(options.model)
+    rows: list[tuple[Any, ...]] = []
+    plain: dict[str, np.ndarray] = {}
     for way, how in WAYS.items():
         same: dict[str, Any] = {"batch": BATCH, "length": LENGTH}
         made = model if how is None else sinkjax.retrofit(model, trained, how[0] * options.steps, how[1], **same)
@@ -66,20 +79,20 @@ def main() -> None:
         record = sinkjax.forward(made, tokens, probe=sinkjax.Probe(resid_max=True), lengths=lengths, logits=False).record
         rows.append((way, "articles", "largest activation", f"{np.nanmax(record['resid_max']):.0f}", "", "", "", len(tokens)))
         print(*rows[-1], sep=", ", flush=True)
-    columns = ("model", "where", "quantity", "value", "change", "low", "high", "texts")
-    write(DOCS / "results/data/retrofit.csv", csv_text([columns, *rows]))
-    write(DOCS / "results/retrofit.md", page("retrofit.md", Named(DOCS, table=table(rows))))
+    return rows
 
 
-def table(rows: list[tuple[Any, ...]]) -> str:
+def table(rows: list[Row]) -> str:
     """The changes of each quantity, a row for each model."""
-    names = list(dict.fromkeys((row[1], row[2]) for row in rows))
-    cells = {
-        (row[0], row[1], row[2]): f"{float(row[4]):+.3f} [{float(row[5]):+.3f}, {float(row[6]):+.3f}]" if row[4] else row[3]
-        for row in rows
-    }
+    names = list(dict.fromkeys((row["where"], row["quantity"]) for row in rows))
+    cells = {(row["model"], row["where"], row["quantity"]): cell(row) for row in rows}
     lines = [(way, *(cells[way, where, name] for where, name in names)) for way in WAYS]
     return markdown(("", *(f"{name} ({where})" for where, name in names)), lines)
+
+
+def cell(row: Row) -> str:
+    """A change with its interval, or the value of what has none."""
+    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*(float(row[name]) for name in ENDS)) if row["change"] else row["value"]
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ import numpy as np
 from sinkjax.checkpoints.in_memory import from_arrays
 from sinkjax.checkpoints.model import Model, check_model
 from sinkjax.checkpoints.names import leaf_name
-from sinkjax.config_files.checks import refuse
+from sinkjax.config_files.checks import is_number, refuse
 from sinkjax.data.prompts import is_integer
 from sinkjax.errors import one_of, short
 from sinkjax.evaluation import pieces_of
 from sinkjax.explain.sink_prefix import sink_prefix
-from sinkjax.model.attention_bias import KeyBias, KeyValueBias
+from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias
 from sinkjax.model.params import Params, check_seed
 from sinkjax.probes.probe import Probe
 from sinkjax.runtime import extras
@@ -30,7 +30,7 @@ from sinkjax.transformer.forward import forward
 if TYPE_CHECKING:
     import optax
 
-VALUES = {"learned": KeyValueBias(), "zero": KeyBias()}
+VALUES: dict[str, AttentionBias] = {"learned": KeyValueBias(), "zero": KeyBias()}
 Learned = dict[str, jax.Array]
 
 
@@ -80,8 +80,8 @@ def retrofit(
     refuse(model.config.kv_bias is not None, f"this model already has {model.config.kv_bias}")
     for name, number, least in (("steps", steps, 0), ("batch", batch, 1), ("length", length, 2)):
         refuse(not is_integer(number) or number < least, f"{name} must be an integer of at least {least}, not {short(number)}")
-    rate = isinstance(learning_rate, int | float) and 0 < learning_rate < np.inf
-    refuse(not rate, f"learning_rate must be a number above 0, not {short(learning_rate)}")
+    wrong = not is_number(learning_rate) or learning_rate <= 0
+    refuse(wrong, f"learning_rate must be a number above 0, not {short(learning_rate)}")
     check_seed(seed)
     blocks = _blocks(model, text, length, batch) if steps else None
     prefix = sink_prefix(model, token)
