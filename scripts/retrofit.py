@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def measured() -> list[tuple[Any, ...]]:
     return rows
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The changes of each quantity, a row for each model."""
     names = list(dict.fromkeys((row["where"], row["quantity"]) for row in rows))
     cells = {(row["model"], row["where"], row["quantity"]): cell(row) for row in rows}
