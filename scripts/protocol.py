@@ -29,6 +29,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, write
 
 KEPT, MENDED = (DOCS / DATA / name for name in ("protocol-0.4", "mended"))
+OURS = ("off-signal", "off-subspace")  # plans whose runs are in the tables
 TEXT = "wikitext"  # the name of the articles, in place of their path
 CLAIMED, SUMMARISED, FACTS = "claims.csv", "summary.csv", "run.json"
 SHOWN = Path("figures") / f"{findings.DRAWING}.png"
@@ -42,7 +43,9 @@ def main() -> None:
     adopting.add_argument("folder", type=Path, help="the run, on the articles of WikiText-2's test split")
     adopting.add_argument("--commit", required=True, help="the code")
     adopting.add_argument("--seconds", type=float, required=True, help="its processor time")
-    adopting.add_argument("--plan", choices=("qwen", "off-signal"), help="the plan that the run belongs to (scripts/scores.py)")
+    adopting.add_argument(
+        "--plan", choices=("qwen", "off-signal", "off-subspace"), help="the plan that the run belongs to (scripts/scores.py)"
+    )
     adopting.add_argument("--model", help="the name in the tables of a model that was given as a file")
     commands.add_parser("publish", help="put the claims and summaries of kept runs into the tables")
     options = parser.parse_args()
@@ -91,7 +94,9 @@ def renamed(file: Path, names: Mapping[str, str]) -> bytes:
 def publish() -> None:
     """Replace the rows of these studies and conditions in the tables of the pages; of two runs of one, the mended one counts."""
     folders = {}
-    for file in (file for kept in (KEPT, MENDED, DOCS / DATA / "off-signal") for file in sorted(kept.glob(f"*/{FACTS}"))):
+    for file in (
+        file for kept in (KEPT, MENDED, *(DOCS / DATA / name for name in OURS)) for file in sorted(kept.glob(f"*/{FACTS}"))
+    ):
         stated = settings(file.parent)
         folders[stated["experiment"], condition(stated)] = file.parent
     claims = findings.collect(read(DOCS / CLAIMS), [*folders.values()], DOCS)

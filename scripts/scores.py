@@ -1,4 +1,4 @@
-"""Score the predictions of two plans: docs/results/off-signal.md and qwen.md, from predictions and claims of kept runs.
+"""Score the predictions of plans (docs/results/off-signal.md, off-subspace.md, qwen.md) from predictions and claims of kept runs.
 
     python scripts/scores.py
 
@@ -20,17 +20,30 @@ from sinkjax.report.figures.dots import Mark, points
 from sinkjax.report.figures.style import render
 from sinkjax.report.markdown import table as markdown
 
-PLANS = {"off-signal": "ours/off-signal", "qwen": ""}  # plan -> the study of its predictions, if it is one
-ROWS = {  # claims of the figure -> their names
-    "mean": "mean row of other texts",
-    "other": "row of another text",
-    "permuted": "row permuted",
-    "middle": "row permuted, first key kept",
-    "even": "even row",
-    "drawn": "random row",
-    "early": "mean row, early layers only",
-    "late": "mean row, later layers only",
-    "converse": "first token: ordinary output",
+PLANS = {
+    "off-signal": "ours/off-signal",
+    "off-subspace": "ours/off-subspace",
+    "qwen": "",
+}  # plan -> the study of its predictions, if it is one
+ROWS = {  # plan -> claims of its figure -> their names
+    "off-signal": {
+        "mean": "mean row of other texts",
+        "other": "row of another text",
+        "permuted": "row permuted",
+        "middle": "row permuted, first key kept",
+        "even": "even row",
+        "drawn": "random row",
+        "early": "mean row, early layers only",
+        "late": "mean row, later layers only",
+        "converse": "first token: ordinary output",
+    },
+    "off-subspace": {
+        "one": "1 leading direction",
+        "most": "16 leading directions",
+        "shared": "16 directions shared by layers",
+        "switch": "ordinary mean - first tokens' mean",
+        "late": "16 leading, later layers only",
+    },
 }
 SAME = {"replicates": "holds", "confirmed": "holds", "opposite": "moves"}
 REASONS = ("did not take", "nothing to undo")  # for which a claim is not applicable
@@ -54,8 +67,8 @@ def main() -> None:
             "score": markdown(columns, [score(model, claims, expected) for model in models]),
         }
         write(DOCS / "results" / f"{plan}.md", page(f"{plan}.md", Named(DOCS, **numbers)))
-        if plan == "off-signal":
-            write(DOCS / "images" / "off-signal.svg", figure(models, claims, study))
+        if plan in ROWS:
+            write(DOCS / "images" / f"{plan}.svg", figure(models, claims, study, ROWS[plan]))
 
 
 def verdict(row: Row | None) -> str:
@@ -90,11 +103,11 @@ def score(model: str, claims: dict[tuple[str, ...], Row], expected: dict[Name, R
     return [model, *(str(count[kind]) for kind in ("right", "wrong", "undecided", NOT_RUN)), *map(str, guesses)]
 
 
-def figure(models: list[str], claims: dict[tuple[str, ...], Row], study: str) -> bytes:
-    """The shares of the first token's attention that a token gets with other rows, a panel for each model."""
+def figure(models: list[str], claims: dict[tuple[str, ...], Row], study: str, rows: dict[str, str]) -> bytes:
+    """The shares of the first token's attention that a token gets under an edit, a panel for each model."""
     columns: dict[str, list[Mark]] = {}
     for model in models:
-        for name, text in ROWS.items():
+        for name, text in rows.items():
             if (row := claims.get((study, name, model))) and row["s"]:
                 ends: dict[str, Any] = {end: 100 * float(row[f"s{after}"]) for end, after in ENDS.items()}
                 columns.setdefault(model, []).append(Mark(text, dataclasses.replace(NOT_COMPARED, note="", **ends), "share"))
