@@ -138,7 +138,8 @@ def _trained(
             learned, state, loss = update(learned, state, params, blocks[rows[:batch]])
             rows = rows[batch:]
             advance(step + 1, f"loss {float(loss):.3f}")
-    return jax.tree.map(lambda x: x.astype(dtype), learned)
+    trained: Learned = jax.tree.map(lambda x: x.astype(dtype), learned)
+    return trained
 
 
 @functools.partial(jax.jit, static_argnames=("config", "optimiser", "dtype"))
