@@ -22,6 +22,7 @@ from sinkjax.report.markdown import table as markdown
 
 PLANS = {
     "off-signal": "ours/off-signal",
+    "off-subspace": "ours/off-subspace",
     "qwen": "",
 }  # plan -> the study of its predictions, if it is one
 ROWS = {  # plan -> claims of its figure -> their names
