@@ -51,23 +51,8 @@ BY_MODEL = {
     **dict.fromkeys(("gpt2", "opt", "phi", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("gpt_neox", "mpt", "olmo", "olmoe"), "GPTNeoXTokenizer"),
     **dict.fromkeys(("internvl", "qwen2", "qwen2_5_vl", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_vl"), "Qwen2Tokenizer"),
-    **dict.fromkeys(
-        (
-            "ernie4_5",
-            "flex_olmo",
-            "glm",
-            "glm4",
-            "granite",
-            "granitemoe",
-            "granitemoehybrid",
-            "llava",
-            "ministral",
-            "ministral3",
-            "mistral",
-            "mistral3",
-        ),
-        "",
-    ),
+    **dict.fromkeys(("ernie4_5", "flex_olmo", "glm", "glm4", "granite", "granitemoe", "granitemoehybrid"), ""),
+    **dict.fromkeys(("llava", "ministral", "ministral3", "mistral", "mistral3"), ""),
     **dict.fromkeys(("mixtral", "nemotron", "olmo2", "olmo3", "phi3", "smolvlm", "stablelm"), ""),
 }
 FORCED = ("nemotron", "phi3", "qwen2")
