@@ -69,7 +69,7 @@ def rows(file: Path) -> list[dict[str, str]]:
     "command",
     [
         *("findings.py", "front_page.py", "cards.py page", "in_use.py page", "edges.py page", "sink_prefix.py page"),
-        *("protocol.py publish", "findings_figures.py", "benchmarks_figure.py", "models.py", "scores.py"),
+        *("protocol.py publish", "findings_figures.py", "benchmarks_figure.py", "models.py", "scores.py", "retrofit.py page"),
     ],
 )
 def test_pages_and_tables_are_what_the_kept_numbers_say(checkout, command):
