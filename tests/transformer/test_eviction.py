@@ -74,7 +74,7 @@ def loss(config: Config, policy: Any, chunk: int = T) -> np.ndarray:
     for first in range(0, T, chunk):
         piece = jnp.asarray(TOKENS[:, first : first + chunk + 1])
         nll, states = stream(params, piece, jnp.full(B, T + 1), jnp.int32(first), states, (), spec=spec)
-        found.append(nll)
+        found.append(nll[..., 0])
     return np.concatenate(found, axis=1)
 
 
