@@ -41,6 +41,9 @@ def settings(name: str, model: sinkjax.Model) -> dict[str, dict[str, Any]]:
     held = sinkjax.compose(*(sinkjax.set_residual(0, row, dims=dims, layers=layer) for layer, row in enumerate(mean)))
     found: dict[str, dict[str, Any]] = {"activation of the first token at the others' mean": {"edits": held}}
     found["activation of the first token at 0"] = {"edits": sinkjax.set_residual(0, 0.0, dims=dims)}
+    others = np.random.default_rng(0).choice(np.setdiff1d(np.arange(h.shape[-1]), dims), 2, replace=False).tolist()
+    found["two random dims of the first token at 0"] = {"edits": sinkjax.set_residual(0, 0.0, dims=others)}
+    found["the same dims of the second token at 0"] = {"edits": sinkjax.set_residual(1, 0.0, dims=dims)}
     found["first key hidden"] = {"edits": sinkjax.mask_key(0)}
     clamp = json.loads((DATA.parent / "cards" / f"{name}.json").read_text(encoding="utf-8"))["clamp"]
     found |= {"activation clamped (the card's clamp)": {"edits": sinkjax.cards.files.clamp(clamp)}} if clamp else {}
