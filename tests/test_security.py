@@ -111,10 +111,11 @@ def test_nothing_that_unpickles_or_renders_templates_is_imported():
 
     A process begins in one place, for regular expressions of an adapter, which cannot be interrupted otherwise. Templates are
     rendered in one place, the page of a report: its template is packaged, escapes every value, and is never a text of a model.
+    PyTorch is imported in one place, for a cache of transformers, whose tensors come from safetensors.
     """
     assert template().environment.autoescape is True
     assert isinstance(template().environment.loader, PackageLoader)
-    alone = {"sinkjax.checkpoints.adapters": "subprocess", "sinkjax.report.page": "jinja2"}
+    alone = {"sinkjax.checkpoints.adapters": "subprocess", "sinkjax.report.page": "jinja2", "sinkjax.interop.caches": "torch"}
     never = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jinja2", "torch", "runpy", "subprocess"}
     for module, path in MODULES.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
